@@ -91,8 +91,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             .plain(lane, entry.raw, entry.raw_bytes as usize)
     }
 
-    /// Asks for a huge page where a slab without memory is the first of one. None of the others in it may have memory,
-    /// and the budget must have room for them: they are free from now on.
+    /// Lends the bytes of a raw block that was just found.
     ///
     /// # Errors
     ///

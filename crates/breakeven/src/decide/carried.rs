@@ -1,17 +1,16 @@
 //! Whether times that were learned in an earlier run still hold.
 //!
-//! Private to `decide`. The processor has the same name, but its clock, its load or the machine around
-//! it may not be the same, and a profile may have been copied. Each carried cell that is observed
-//! again for the first time gives one residual, ln(observed / carried). Either all is as it was, and
-//! the residuals are of other data; or everything takes some factor of the time it took. Both are
-//! weighed by Bayes' rule, and what was carried and not yet observed is moved by the shift that is to be
-//! expected: hardly by what other data explains, and by nearly all of a threefold slower machine
-//! after a few cells.
+//! Private to `decide`. The processor has the same name, but its clock, its load or the machine around it may not be
+//! the same, and a profile may have been copied. Each carried cell that is observed again for the first time gives one
+//! residual, ln(observed / carried). Either all is as it was, and the residuals are of other data; or everything takes
+//! some factor of the time it took. Bayes' rule weighs both, and the expected shift moves the carried factors that were
+//! not yet observed. Residuals that other data explains hardly move them. A threefold slower machine moves them by
+//! nearly all of its factor after a few cells.
 
 /// Deviation of one cell's residual where the machine is the same: the error of ln encode that times
 /// learned on other files leave (`learned.rs`).
 const CELL_DEVIATION: f64 = 0.42;
-/// What is believed beforehand of the shift: mostly the same machine, more or less loaded.
+/// The belief beforehand about the shift: mostly the same machine, more or less loaded.
 const SAME: Belief = Belief {
     share: 0.9,
     deviation: 0.15,

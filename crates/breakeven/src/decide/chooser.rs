@@ -1,15 +1,15 @@
 //! The chooser: one decision for every place.
 //!
-//! A place makes one [`Chooser`] (or one for each shard) of its candidates and of what is known of this
-//! machine. It hands in a block's life, its prices, and as a function the cost that only it knows of a
-//! candidate: waits of a queue, an eviction. [`Chooser::pick`] returns a candidate, [`Chooser::observe`]
-//! learns what became of it, [`Chooser::decide`] fills a whole [`Decision`] for whoever prints or books one.
+//! A place makes one [`Chooser`] (or one for each shard) of its candidates and of the knowledge about this machine. It
+//! hands in a block's life and its prices. A function gives the cost of a candidate that only the place knows: waits of
+//! a queue, an eviction. [`Chooser::pick`] returns a candidate, and [`Chooser::observe`] learns from its result.
+//! [`Chooser::decide`] fills a whole [`Decision`] for a caller that prints or books one.
 //!
-//! Promises: the candidate of least cost is picked, or one that might be better than it is known to be, where
-//! trying it takes at most [`ChooserOptions::trial_share`] of all cost. What was never seen is feared to be as
-//! bad as it may be, so it is a trial. With no share for trials the pick follows from the profile alone.
+//! Promises: it picks the candidate of least cost, or one that might be better than is known. Trying such candidates
+//! takes at most [`ChooserOptions::trial_share`] of all cost. A candidate that was never seen is assumed to be as bad
+//! as it may be, so it is a trial. With no share for trials the pick follows from the profile alone.
 //!
-//! Not here: clocks, bytes, queues, and what moves a price.
+//! Not here: clocks, bytes, queues, and the movement of prices.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -24,13 +24,13 @@ use crate::decide::profile::{Observation, Profile, length_bits};
 use crate::decide::trials::{TRIAL_BLOCKS, TRIAL_SECONDS, TRIAL_SHARE, Trial, Trials};
 use crate::units::{Estimate, Seconds};
 
-/// Observations after which estimates are made anew; at first each one counts.
+/// Observations after which estimates are computed again; at first each one counts.
 const LESSON_BLOCKS: u64 = 8;
 /// Methods around the best, in the order of encoding time, among which one is tried.
 const TRIAL_REACH: usize = 2;
 /// The share of the best one's cost that any other must be hoped to cost to be tried where a place is bold.
 const PROMISING: f64 = 0.9;
-/// What another form must save on the plain one, as a share of its cost.
+/// The least saving of another form on the plain one, as a share of its cost.
 const FORM_GAIN_MIN: f64 = 0.01;
 
 /// A way to store a block: a method, in a form that the place numbers.
@@ -64,7 +64,7 @@ impl Candidate {
     }
 }
 
-/// What a chooser is held to.
+/// The limits of a chooser.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChooserOptions {
     /// Share of all cost that trying may take. Default 0.01. At 0 nothing is tried, and what was never seen is
@@ -90,14 +90,14 @@ impl Default for ChooserOptions {
     }
 }
 
-/// What else a place may say of a block; most say nothing.
+/// Further facts that a place may give about a block; most places give none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
     /// Core seconds of a method's plain form from which its other forms are thought of. Default 0.
     pub forms_from: Seconds,
     /// Blocks as long that are to come behind it, on which a trial must be hoped to pay. Default infinite.
     pub blocks_behind: f64,
-    /// What a second of the whole place costs, of which trying may take some that nobody notices. Default 0.
+    /// The cost of a second of the whole place. Trying may take some of such seconds that nobody notices. Default 0.
     pub second_cost: f64,
     /// Whether what is next to the best and was never seen is tried though nothing is hoped of it. Default true.
     pub is_curious: bool,
@@ -105,7 +105,7 @@ pub struct Terms {
     pub is_bold: bool,
     /// Whether twice as much is hoped of what was never seen. Default false.
     pub is_hopeful: bool,
-    /// Set where nothing comes behind that a trial could pay for: of those that cost no more than this above the
+    /// Set where nothing comes behind that a trial could pay for. Among methods that cost no more than this above the
     /// best, and might be as good, the one that stores least is picked. Default none.
     pub unnoticed_cost: Option<f64>,
 }
@@ -141,7 +141,7 @@ pub struct Picked {
 /// [`Chooser::KNOWN_MAX`] classes at once, beside the profile.
 ///
 /// # Example
-/// A store of pages of 4 KiB on a medium of 100 MB/s, that waits for what it cannot write at once:
+/// A store of pages of 4 KiB on a medium of 100 MB/s, which waits for bytes that it cannot write at once:
 /// ```
 /// use breakeven::decide::{
 ///     BlockLife, Candidate, Chooser, ChooserOptions, Class, Observation, Prices, Profile, Quantities,
@@ -194,7 +194,7 @@ pub struct Chooser {
     costs: Vec<Costs>,
 }
 
-/// What a method in its best form costs on a block.
+/// The costs of a method in its best form on a block.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     /// The candidate that is its best form, and its plain one.
@@ -341,8 +341,8 @@ impl Chooser {
         Picked { candidate, trial }
     }
 
-    /// Learns what became of a block: what it was stored by, and what that took. Returns whether estimates are
-    /// made anew from now on.
+    /// Learns the result of a block: the method that stored it, and its time and bytes. Returns whether estimates are
+    /// computed again from now on.
     pub fn observe(&mut self, picked: &Picked, observation: &Observation) -> bool {
         if let Some(trial) = &picked.trial {
             self.settle(trial, trial.real_cost(observation));
@@ -350,8 +350,8 @@ impl Chooser {
         self.learn(picked.candidate, observation)
     }
 
-    /// Replaces what was feared of a trial by what it cost, at the prices it was tried at: for a place whose own
-    /// part of the cost is known better now. [`Chooser::observe`] does so by itself.
+    /// Replaces the feared cost of a trial by its real cost, at the prices of the trial. It is for a place that knows
+    /// its own part of the cost better now. [`Chooser::observe`] does so by itself.
     pub fn settle(&mut self, trial: &Trial, cost: f64) {
         self.trials.settle(trial, cost);
         let plain = self.plain_of(trial.candidate);
@@ -362,7 +362,7 @@ impl Chooser {
         }
     }
 
-    /// Learns what a candidate took, encoded or read back. Returns whether estimates are made anew from now on.
+    /// Learns the cost of a candidate, encoded or read back. Returns whether estimates are computed again from now on.
     pub fn learn(&mut self, candidate: usize, observation: &Observation) -> bool {
         let share = self.candidates[candidate].length_share;
         let part = |bytes: u64| (bytes as f64 * share).ceil() as u64;
@@ -394,8 +394,8 @@ impl Chooser {
         (known.expect("it was learned of")).ask(&self.candidates, life);
     }
 
-    /// Returns what each candidate is expected to ask for on the last such block that was picked for or known;
-    /// nothing where there was none.
+    /// Returns the expected quantities of each candidate on the last such block that was picked for or known; nothing
+    /// where there was none.
     pub fn expected(&self, class: Class, raw_bytes: u64) -> impl Iterator<Item = &Quantities> {
         let known = self.known.get(&key(class, raw_bytes));
         (known.into_iter()).flat_map(|it| it.rows.iter().map(|row| &row.asks[EXPECTED]))
@@ -452,7 +452,7 @@ impl Chooser {
             };
             self.offer(known, best_form(known, forms, cost).0, place_cost)
         });
-        // What cannot be is no offer.
+        // An impossible method is no offer.
         offers.filter(|it| it.place_cost.mean.is_finite())
     }
 
@@ -593,11 +593,11 @@ fn least(costs: &[Costs], known: &Known, cost: impl Fn(&Costs) -> f64) -> usize 
     least
 }
 
-/// Returns the method that may well be the best of those whose trial costs no more than the most of `allowed`,
-/// nor than what it is hoped to save on the blocks behind, where their number is known. If that is the best one
-/// known, what is next to it and was never seen is not known to be worse: it is tried where that costs no more
-/// than the first of `allowed`. What was never seen and is on trial is not tried again before that tells, and
-/// nothing is before what its last trial told is known.
+/// Returns the method that may well be the best of those whose trial costs no more than the most of `allowed`. Where
+/// the number of blocks behind is known, it must also cost no more than it may save on them. If that is the best one
+/// known, a method next to it that was never seen is not known to be worse. It is tried where that costs no more than
+/// the first of `allowed`. A method that was never seen and is on trial is not tried again before the result. No method
+/// is tried before the result of its last trial is known.
 fn worth_trying(
     costs: &[Costs],
     known: &Known,
@@ -629,8 +629,8 @@ fn worth_trying(
     expected.unwrap_or(best)
 }
 
-/// Returns the best one known of those whose trial costs no more than `allowed`; or of those that may well be as
-/// good, and are expected to cost at most `unnoticed` more, the one that stores least.
+/// Returns the best one known of those whose trial costs no more than `allowed`. If others may well be as good, and are
+/// expected to cost at most `unnoticed` more, it returns the one that stores least.
 fn densest_tie(costs: &[Costs], known: &Known, allowed: f64, unnoticed: f64) -> usize {
     let feared = least(costs, known, |it| it.pessimistic);
     let is_allowed = |&at: &usize| costs[at].pessimistic - costs[feared].pessimistic <= allowed;
@@ -681,7 +681,7 @@ mod tests {
         }
     }
 
-    /// What storing a block by a candidate really takes.
+    /// The real cost of storing a block by a candidate.
     fn block(class: Class, candidate: &Candidate, seconds: f64, stored: f64) -> Observation {
         Observation {
             class,
@@ -764,7 +764,7 @@ mod tests {
         let mut random = seeded("trials");
         let (mut found, mut rows) = (0, 0);
         for _ in 0..30 {
-            // Times of a slow machine on data of some kind, of which one method is made much better.
+            // Times of a slow machine on data of some kind; one method is made much better on it.
             let slower = 0.5 + 3.0 * random.f64();
             let mut truth: Vec<(f64, f64)> = [0.0, 1e-4, 2e-4, 4e-4, 1.5e-3, 2e-2]
                 .iter()
@@ -810,7 +810,7 @@ mod tests {
         check(0.0, places, "zstd:9");
         check(0.02, places, "zstd:1");
         check(0.015, places, "zstd:3");
-        // What cannot be ties with nothing.
+        // An impossible method ties with nothing.
         let none = f64::INFINITY;
         check(0.02, [none, none, none, none, none, 1.0], "xz:6");
     }

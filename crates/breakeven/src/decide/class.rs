@@ -1,14 +1,13 @@
-//! Classes: what kind of data a block is, told before it is compressed.
+//! Classes: the kind of data in a block, found before it is compressed.
 //!
-//! A [`Class`] is an opaque number. Content classes come from cheap features
-//! ([`Class::content`]); their numbers and names are stable, so what was learned of them is worth
-//! keeping. A place that knows its data better (page kinds, key prefixes) makes classes of its own
-//! ([`Class::place`]); their meaning lasts as long as the place that numbered them.
+//! A [`Class`] is an opaque number. Content classes come from cheap features ([`Class::content`]); their numbers and
+//! names are stable, so what was learned of them is worth keeping. A place that knows its data better (page kinds, key
+//! prefixes) makes classes of its own ([`Class::place`]). Their meaning lasts as long as the place that numbered them.
 //!
-//! The cuts were set on 1,691 blocks of 4 KiB, 64 KiB and 1 MiB from 43 files (text, logs, JSON,
-//! CSV, markup, sources, executables, databases, integers, floats, images, video). The class then
-//! explains 88 % of the variance of ln(stored / raw) under zstd:3 and 87 % under lz4:1, as much as
-//! knowing the file does (86 % and 84 %); without the LZ4 probe 59 % and 46 %.
+//! The cuts were set on 1,691 blocks of 4 KiB, 64 KiB and 1 MiB. They come from 43 files: text, logs, JSON, CSV,
+//! markup, sources, executables, databases, integers, floats, images, video. The class then explains 88 % of the
+//! variance of ln(stored / raw) under zstd:3 and 87 % under lz4:1. That is as much as knowing the file does (86 % and
+//! 84 %); without the LZ4 probe it is 59 % and 46 %.
 //!
 //! A class is no verdict: what looks incompressible here may still be worth a method, and only the
 //! profile says so.
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::{Features, Glance};
 
-/// What kind of data a block is: an opaque number to everything but this file.
+/// The kind of data in a block: an opaque number to everything but this file.
 ///
 /// # Example
 /// ```
@@ -81,8 +80,8 @@ const NOISE_SHORT_BITS: f64 = 7.3;
 const NOISE_SHORT_BYTES: usize = 1024;
 const NOISE_PROBE_RATIO: f64 = 1.05;
 const PACKED_BITS: f64 = 7.2;
-/// Different bytes among those of a glance from which a block counts as noise: of 256 draws from 256 bytes 162
-/// differ, with a deviation of 5; pages of a database of rows show 60 mostly and 126 at most.
+/// The number of different bytes in a glance from which a block counts as noise. Of 256 draws from 256 bytes 162
+/// differ, with a deviation of 5. Pages of a database of rows show 60 mostly and 126 at most.
 const NOISE_DISTINCT: u32 = 145;
 /// Ratios of the probe that part dense, plain, structured and repetitive blocks.
 const PROBE_CUTS: [f64; 3] = [1.5, 2.5, 5.0];
@@ -210,7 +209,7 @@ impl Class {
         is_rough || self == Class::INCOMPRESSIBLE || self == Class::PACKED
     }
 
-    /// Returns whether the class was made from content in which no delta told any numbers.
+    /// Returns whether the class was made from content in which no delta found any numbers.
     pub(super) fn is_no_numbers(self) -> bool {
         self.is_content() && self >= Class::TEXT
     }

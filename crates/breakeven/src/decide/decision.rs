@@ -1,13 +1,13 @@
 //! The choice by price: which method a block is stored by, and how sure that is.
 //!
-//! [`choose`] prices each [`Offer`] over the block's life and returns one [`Decision`]: the
-//! method of least cost, the runner-up, both margins with their bands, and the reason. `store` is
-//! always offered, so "do nothing" is always a possible answer. The decision is also the one
-//! event of it: the ledger joins it with what was then measured.
+//! [`choose`] prices each [`Offer`] over the block's life and returns one [`Decision`]. It has the method of least
+//! cost, the runner-up, both margins with their bands, and the reason. `store` is always offered, so "do nothing" is
+//! always a possible answer. The decision is also its only event: the ledger joins it with the later measurements.
 //!
-//! Two rules hold for every place. Equal costs go to cheaper decoding, then cheaper encoding (`plainer`). A band that holds zero leaves the decision *undecided*.
-//! A place may hold costs to be equal that differ by less than anybody minds, and says then what breaks such a tie: fewer core seconds
-//! (`ChooserOptions::tie_share`), or fewer bytes (`Terms::unnoticed_cost`).
+//! Two rules hold for every place. Equal costs go to cheaper decoding, then cheaper encoding (`plainer`). A band that
+//! holds zero leaves the decision *undecided*. A place may treat costs as equal whose difference nobody minds. It then
+//! says what breaks such a tie: fewer core seconds (`ChooserOptions::tie_share`), or fewer bytes
+//! (`Terms::unnoticed_cost`).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -90,11 +90,11 @@ pub struct Decision {
     pub method: Method,
     /// Its form, as the place numbers them: 0 is the plain one.
     pub form: u16,
-    /// What it was expected to ask for.
+    /// Its expected quantities.
     pub quantities: Quantities,
-    /// What it was expected to cost, in the prices' unit.
+    /// Its expected cost, in the prices' unit.
     pub cost: Estimate,
-    /// What storing the block raw was expected to cost.
+    /// The expected cost of storing the block raw.
     pub store_cost: Estimate,
     /// The best method other than `store`, and the mean of its cost. None without such candidates.
     pub best_codec: Option<(Method, f64)>,
@@ -159,9 +159,9 @@ pub struct Offer {
     pub method: Method,
     /// Its form, as the place numbers them. Default 0, the plain one.
     pub form: u16,
-    /// What it asks for.
+    /// Its quantities.
     pub quantities: Quantities,
-    /// What the place adds to its cost: waits, lateness, an eviction. Default 0.
+    /// The place's own part of its cost: waits, lateness, an eviction. Default 0.
     pub place_cost: Estimate,
 }
 
@@ -186,9 +186,9 @@ pub(super) fn plainer(a: &Quantities, b: &Quantities) -> Ordering {
 
 /// Chooses the offer of least cost for a block; `store` joins them if it is missing.
 ///
-/// A codec is chosen where it costs less than this share of storing raw: 1 where every gain counts, less
-/// where a gain must be worth its while. Costs that are equal to the last bit are settled by cheaper decoding, then
-/// cheaper encoding, then the order of methods, so that the answer never depends on the order of the offers.
+/// A codec is chosen where it costs less than this share of storing raw: 1 where every gain counts, less where a gain
+/// must be worth its while. Costs that are equal to the last bit are settled by cheaper decoding, then cheaper
+/// encoding, then the order of methods. So the answer never depends on the order of the offers.
 ///
 /// # Panics
 /// When the prices or the life fail their `check()`, or an estimate is no number.
@@ -480,8 +480,8 @@ mod tests {
         check(at(100.0), "zstd:3", Pays::Yes, false);
         check(at(700.0), "lz4:1", Pays::Yes, false);
         check(at(10_000.0), "store", Pays::No, false);
-        // Where a method and storing raw cost the same, neither answer is honest:
-        // 1.73 + 3 * 0.27 ns of codec against (1 - 0.476) * 4 transfers of x ns.
+        // Where a method and storing raw cost the same, neither answer is honest. Here 1.73 + 3 * 0.27 ns of codec
+        // stand against (1 - 0.476) * 4 transfers of x ns.
         check(at(825.0), "lz4:1", Pays::Undecided, true);
     }
 

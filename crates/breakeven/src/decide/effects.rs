@@ -1,12 +1,12 @@
 //! The additive model that predicts what was not measured: machine, class and method terms.
 //!
-//! Private to `decide`. [`Effects::fit`] takes the priors off every cell and fits the terms to the
-//! rest by backfitting: each term in turn to what the others leave, shrunk by its prior.
+//! Private to `decide`. [`Effects::fit`] takes the priors off every cell and fits the terms to the rest by backfitting.
+//! It fits each term to the remainder of the others, shrunk by its prior.
 //!
-//! What does not shrink is stored raw, so a cell at raw size says only that its method would not
-//! have stored less: such a cell is censored, and counts as what the terms expect where they expect
-//! no shrinking either (expectation for a censored value in a tobit model; Tobin 1958). Taken as
-//! measured it would teach that its class favours the methods that shrink other data most.
+//! A block that does not shrink is stored raw, so a cell at raw size says only that its method would not have stored
+//! less. Such a cell is censored. It counts as the terms' expectation where they expect no shrinking either
+//! (expectation for a censored value in a tobit model; Tobin 1958). Taken as measured it would teach that its class
+//! favours the methods that shrink other data most.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl Effects {
     /// Sweeps after which the terms move by less than their own uncertainty.
     const SWEEPS: usize = 6;
 
-    /// Fits the terms to the cells: each in turn to what the others leave, shrunk by its prior.
+    /// Fits the terms to the cells: each to the remainder of the others, shrunk by its prior.
     pub fn fit(&mut self, cells: &BTreeMap<CellKey, Cell>, machine: Normal, factor: usize) {
         self.collect(cells, factor);
         let Effects {
@@ -148,14 +148,14 @@ impl Effects {
     }
 }
 
-/// What a cell leaves when the priors are taken off, with the places of its terms.
+/// The remainder of a cell without the priors, with the places of its terms.
 #[derive(Clone, Debug)]
 struct Residual {
     key: CellKey,
     class: usize,
     method: usize,
     seen: f64,
-    /// What was seen, or more where that is only a lower bound and the terms expect more.
+    /// The observed value, or more where that is only a lower bound and the terms expect more.
     value: f64,
     is_bound: bool,
     precision: f64,

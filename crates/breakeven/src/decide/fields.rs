@@ -1,12 +1,12 @@
 //! The field table: what a `stats()` struct reports, written once, rendered three ways.
 //!
-//! A [`FieldTable`] lists the fields of one plain struct with name, unit, kind and help text; from
-//! the same list come greppable text, JSON and the Prometheus text exposition (format 0.0.4). A
-//! field that is in the table is in all three, and nowhere else is a name or a unit spelled.
+//! A [`FieldTable`] lists the fields of one plain struct with name, unit, kind and help text. Greppable text, JSON and
+//! the Prometheus text exposition (format 0.0.4) come from the same list. A field that is in the table is in all three,
+//! and nowhere else is a name or a unit spelled.
 //!
-//! It promises that names are legal for Prometheus (checked while compiling when the table is a
-//! `const`), that counters end in `_total` and units are base units there, and that label values
-//! and help texts are escaped. It does not register, collect or serve anything: doors do.
+//! It promises that names are legal for Prometheus (checked while compiling when the table is a `const`). Counters end
+//! in `_total` there and units are base units. Label values and help texts are escaped. It does not register, collect
+//! or serve anything: doors do.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use serde_json::{Map, Number, Value as Json};
 /// The unit of a field, always a base unit: bytes and not kibibytes, seconds and not milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A plain count or flag; its name says of what.
+    /// A plain count or flag; its name says its subject.
     None,
     /// Bytes.
     Bytes,
@@ -131,7 +131,7 @@ pub type Label = (&'static str, String);
 
 /// One struct to render, with the labels that tell it from its siblings.
 pub struct Row<'a, T> {
-    /// What tells it from the other rows.
+    /// The labels that tell it from the other rows.
     pub labels: &'a [Label],
     /// The struct.
     pub stats: &'a T,

@@ -1,10 +1,10 @@
 //! The holdout: the small random share of blocks on which both choices are measured.
 //!
-//! A durable store never stores a block worse to learn what that would cost. Of a block that [`Holdout::draws`]
-//! and that was stored raw, the place compresses a copy in memory by the decision's best codec and throws it
-//! away; of one that it compressed, it knows already what the codec took. Either way [`price`] says what both
-//! choices come to, for [`Ledger::counterfactual`](crate::decide::Ledger::counterfactual), and what finding out
-//! took, for [`Ledger::overhead`](crate::decide::Ledger::overhead).
+//! A durable store never stores a block worse to learn the cost of that. [`Holdout::draws`] draws blocks. Where a drawn
+//! block was stored raw, the place compresses a copy in memory by the decision's best codec and throws it away. Where
+//! it was compressed, the place knows the codec's cost already. Either way [`price`] gives the costs of both choices,
+//! for [`Ledger::counterfactual`](crate::decide::Ledger::counterfactual). It also gives the cost of finding out, for
+//! [`Ledger::overhead`](crate::decide::Ledger::overhead).
 //!
 //! It draws by a hash that it is handed, and prices sizes and times that it is handed: no bytes, no clock, no
 //! randomness.
@@ -15,7 +15,7 @@ use crate::decide::ledger::Counterfactual;
 use crate::decide::price::{BlockLife, Prices, Quantities};
 use crate::units::{Estimate, Seconds};
 
-/// Which blocks are drawn.
+/// The rule that draws blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holdout {
     /// One block in so many. Default 64; 1 for every block.
@@ -29,8 +29,8 @@ impl Default for Holdout {
 }
 
 impl Holdout {
-    /// Returns whether a block is drawn, by any hash of its name or number and of a seed: the same block is drawn
-    /// again or not again, and neighbours are drawn independently of each other.
+    /// Returns whether a block is drawn, by any hash of its name or number and of a seed. The same block is drawn again
+    /// or not again, and neighbours are drawn independently of each other.
     ///
     /// # Panics
     /// When one in 0 blocks is to be drawn.
@@ -43,7 +43,7 @@ impl Holdout {
     }
 }
 
-/// What the codec of a decision took and left, as the place measured it.
+/// The codec's time and result for a decision, as the place measured them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Bytes that it leaves; the raw length where it gives up.
@@ -54,12 +54,12 @@ pub struct Measured {
     pub decode: Seconds,
 }
 
-/// What both choices cost on a block, and what finding that out did.
+/// The cost of both choices on a block, and the cost of finding out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampled {
     /// Both costs, for the ledger.
     pub counterfactual: Counterfactual,
-    /// What was encoded in vain, at the prices: nothing where the block was stored so.
+    /// The cost of encoding in vain, at the prices: nothing where the block was stored so.
     pub overhead_cost: f64,
 }
 
@@ -99,7 +99,7 @@ pub struct Sampled {
 pub fn price(decision: &Decision, life: &BlockLife, prices: &Prices, found: &Measured) -> Sampled {
     let was_stored = decision.method == Method::STORE;
     let stored_bytes = found.stored_bytes.min(life.raw_bytes);
-    // What does not shrink is stored raw, and nobody decodes it.
+    // A block that does not shrink is stored raw, and nobody decodes it.
     let decode = match stored_bytes == life.raw_bytes {
         true => 0.0,
         false => found.decode.0,
@@ -206,7 +206,7 @@ mod tests {
         let cost = 2.0 + 15.0 + 2.0 * (1.5 + 1.0) + 2.048;
         check(&compressed, 1500, cost, 0.0);
         check(&stored, 1500, cost, 2.0);
-        // What does not shrink costs what storing does, and the time lost.
+        // A block that does not shrink costs as much as storing it, and the time lost.
         check(&stored, 9000, 2.0 + 40.96 + 8.192 + 4.096, 2.0);
     }
 

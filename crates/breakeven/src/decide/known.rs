@@ -1,5 +1,5 @@
-//! What is known of the candidates on one class of blocks of about one length: as expected, as good as each
-//! may well be, as bad as it may be.
+//! The knowledge about the candidates on one class of blocks of about one length: as expected, as good as each may well
+//! be, as bad as it may be.
 //!
 //! Private to `decide`. Nothing here is lost for good: all of it comes from the [`Profile`] again.
 
@@ -12,12 +12,12 @@ use crate::units::Estimate;
 /// Observations of a method on a class from which it is known, and no longer feared.
 const SEEN_MIN: f64 = 0.9;
 
-/// What is known of all candidates on one class.
+/// The knowledge about all candidates on one class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// The lesson it is from; 0 for none.
     pub lesson: u64,
-    /// What was told of the block that it was estimated for.
+    /// The facts given about the block of the estimate.
     pub terms: Terms,
     /// Decodings observed by then.
     decodings: u64,
@@ -31,9 +31,9 @@ pub(super) struct Known {
 /// One candidate.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// What of the estimate is found once.
+    /// The part of the estimate that is computed once.
     standing: Standing,
-    /// What is known of it for each byte: expected, as good and as bad as it may be.
+    /// The estimate for each byte: expected, as good and as bad as it may be.
     estimates: [MethodEstimate; 3],
     /// Work and stored bytes beside those of the plain form.
     shares: (f64, f64),
@@ -41,15 +41,15 @@ pub(super) struct Row {
     pub is_open: bool,
     /// Whether enough was seen of the method to know it.
     pub is_seen: bool,
-    /// Whether a trial of it told what is not known here yet.
+    /// Whether a trial of it showed something that is not known here yet.
     pub is_told: bool,
     /// Trials of it under way.
     pub on_trial: u32,
     /// How many methods are expected to take less time than it.
     pub rank: usize,
-    /// What it asks for on a block of the life it is priced for.
+    /// Its quantities on a block of the life that it is priced for.
     pub asks: [Quantities; 3],
-    /// What that costs.
+    /// The costs of those.
     pub costs: [f64; 3],
 }
 
@@ -59,8 +59,8 @@ pub(super) const OPTIMISTIC: usize = 1;
 pub(super) const PESSIMISTIC: usize = 2;
 
 impl Known {
-    /// Takes what a profile knows of the candidates on blocks of about so many bytes, for blocks of which so much
-    /// is told.
+    /// Takes a profile's estimates of the candidates on blocks of about so many bytes, under the terms given for the
+    /// block.
     pub fn estimate(
         &mut self,
         profile: &Profile,
@@ -99,7 +99,7 @@ impl Known {
             if row.is_open {
                 let form = profile.estimate_again(&row.standing);
                 row.shares = shares(&form, &whole);
-                // What was seen of a form counts as seen of the method, lest all of it be tried again.
+                // An observation of a form counts as one of the method, lest all of it be tried again.
                 let whole = &mut self.rows[plain].estimates[EXPECTED];
                 for (whole, form) in [
                     (
@@ -124,7 +124,7 @@ impl Known {
         let mut plain = 0;
         for (index, candidate) in candidates.iter().enumerate() {
             if candidate.form > 0 {
-                // What was never seen is tried in its plain form, charged with all its waits.
+                // A method that was never seen is tried in its plain form, charged with all its waits.
                 self.rows[index].is_open &= self.rows[plain].is_seen;
                 self.rows[index].is_seen = self.rows[plain].is_seen;
                 self.rows[index].is_told = false;

@@ -1,12 +1,12 @@
-//! The ledger: what was spent, and what the rejected choice would have cost.
+//! The ledger: the costs so far, and those of the rejected choice.
 //!
-//! A place tells its [`Ledger`] of every block written and read, and for a small random share of
-//! blocks, which the place draws, what `store` and the codec really cost ([`Counterfactual`]). From
-//! those samples and the estimates of all decisions the ledger says what compressing earned, with
-//! its 95 % interval. Which blocks are drawn, and what they cost both ways, is `holdout.rs`.
+//! A place reports every block written and read to its [`Ledger`]. For a small random share of blocks, which the place
+//! draws, it reports the real costs of `store` and of the codec ([`Counterfactual`]). From those samples and the
+//! estimates of all decisions the ledger computes the earnings of compression, with their 95 % interval. `holdout.rs`
+//! draws the blocks, and prices them both ways.
 //!
-//! Promises: counters of work are exact, savings are estimates with intervals and say how many
-//! samples they rest on; ledgers of threads merge into the ledger of all.
+//! Promises: counters of work are exact. Savings are estimates with intervals and say how many samples they rest on.
+//! Ledgers of threads merge into the ledger of all.
 //!
 //! It draws no samples, reads no clock and prices nothing: costs come in, all in the one unit of the
 //! prices that the decisions were made with.
@@ -20,7 +20,7 @@ use crate::decide::fields::{Field, FieldTable, Label, Row, Unit, Value};
 use crate::decide::savings::{GROUP_COUNT, Savings};
 use crate::units::{Estimate, Joules, Seconds, Watts};
 
-/// What storing one block took.
+/// The cost of storing one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Written {
     /// Bytes stored; the raw length where the codec gave up.
@@ -31,7 +31,7 @@ pub struct Written {
     pub energy: Joules,
 }
 
-/// What reading one block back took.
+/// The cost of reading one block back.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fetched {
     /// The block's length after decoding.
@@ -42,8 +42,8 @@ pub struct Fetched {
     pub energy: Joules,
 }
 
-/// What both choices really cost over one sampled block's life, in the ledger's unit and at the
-/// prices of the decision.
+/// The real costs of both choices over one sampled block's life, in the ledger's unit and at the prices of the
+/// decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counterfactual {
     /// Cost of storing it raw.
@@ -61,11 +61,11 @@ pub struct Account {
     pub raw_bytes: u64,
     /// Their bytes after.
     pub stored_bytes: u64,
-    /// What the decisions expected of `stored_bytes`.
+    /// The decisions' expectation of `stored_bytes`.
     pub expected_stored_bytes: f64,
     /// Core time of encoding.
     pub encode: Seconds,
-    /// What the decisions expected of `encode`.
+    /// The decisions' expectation of `encode`.
     pub expected_encode: Seconds,
     /// Blocks read.
     pub reads: u64,
@@ -97,7 +97,7 @@ impl Account {
     }
 }
 
-/// What compressing earned or lost, as far as samples tell.
+/// The gain or loss from compression, as far as samples show it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Earnings {
     /// Cost saved against storing every block raw, less the overhead of deciding and sampling;
@@ -107,8 +107,8 @@ pub struct Earnings {
     pub saved_share: Estimate,
 }
 
-/// What compressing saved and would have saved, without the work. That of a part of the blocks, which fall to it by
-/// chance, does with one group, and says nothing until it is merged with those of other parts.
+/// The saving from compression and the possible saving, without the work. A random part of the blocks does with one
+/// group. Its costs say nothing until they are merged with those of other parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Costs<const GROUPS: usize = GROUP_COUNT> {
     /// Blocks that were compressed: what that saved.
@@ -296,8 +296,8 @@ impl Ledger {
         }
     }
 
-    /// Renders the figures of the ledger and of each account, one a line; `labels` stand before
-    /// each and name the place and its unit of cost.
+    /// Renders the figures of the ledger and of each account, one a line. `labels` stand before each and name the place
+    /// and its unit of cost.
     pub fn text(&self, labels: &[Label]) -> String {
         self.rendered(labels, |ledger, accounts| {
             LEDGER_FIELDS.text(ledger) + &ACCOUNT_FIELDS.text(accounts)
@@ -356,8 +356,7 @@ impl Ledger {
         self.whole.earnings()
     }
 
-    /// Sets the energy of every account to what its core time draws: for a place that books time and
-    /// has no meter.
+    /// Sets the energy of every account to that of its core time: for a place that books time and has no meter.
     pub fn set_core_watts(&mut self, watts_per_core: Watts) {
         let accounts = self.accounts.values_mut().chain([&mut self.other]);
         for account in accounts {
@@ -393,11 +392,11 @@ impl Ledger {
 pub struct LedgerStats {
     /// The work done in all.
     pub total: Account,
-    /// What compressing earned, once samples say.
+    /// The earnings from compression, once samples show them.
     pub earnings: Option<Earnings>,
-    /// What it would have earned on the blocks that were stored raw, once samples say.
+    /// The possible earnings on the blocks that were stored raw, once samples show them.
     pub missed: Option<Estimate>,
-    /// What the decisions expected compressing to save.
+    /// The saving from compression that the decisions expected.
     pub expected_saving: f64,
     /// Expected cost of all blocks stored raw.
     pub store_cost: f64,
@@ -407,7 +406,7 @@ pub struct LedgerStats {
     pub samples: u64,
 }
 
-/// What is told of each class and method; rows are labelled `class` and `method`.
+/// The fields of each class and method; rows are labelled `class` and `method`.
 pub const ACCOUNT_FIELDS: FieldTable<Account> = FieldTable::new(
     "breakeven_account",
     &[
@@ -462,8 +461,7 @@ pub const ACCOUNT_FIELDS: FieldTable<Account> = FieldTable::new(
     ],
 );
 
-/// What is told of the whole ledger. Costs have the unit of the place's prices, which its label
-/// `cost_unit` should name.
+/// The fields of the whole ledger. Costs have the unit of the place's prices, which its label `cost_unit` should name.
 pub const LEDGER_FIELDS: FieldTable<LedgerStats> = FieldTable::new(
     "breakeven_ledger",
     &[

@@ -1,12 +1,16 @@
-//! Which method stores a block, and what that choice earned.
+//! The choice of the method that stores a block, and its earnings.
 //!
-//! What every place shares: classes (what kind of data a block is), profiles (measured cost and
-//! ratio of a method on a class on this machine), the chooser with its estimates and trials, the
-//! decision with its bands, and the ledger with the one field table behind all `stats()`. Features
-//! come in, decisions go out.
+//! The parts that every place shares:
 //!
-//! Not here: bytes, codec implementations, clocks, randomness, controllers and queues. What moves a
-//! price belongs to its place and arrives as a number.
+//! - classes (the kind of data in a block),
+//! - profiles (measured cost and ratio of a method on a class on this machine),
+//! - the chooser with its estimates and trials, and the decision with its bands,
+//! - the ledger, with the one field table behind all `stats()`.
+//!
+//! Features come in, decisions go out.
+//!
+//! Not here: bytes, codec implementations, clocks, randomness, controllers and queues. The movement of a price belongs
+//! to its place; the price arrives as a number.
 #![deny(unsafe_code)]
 
 mod carried;

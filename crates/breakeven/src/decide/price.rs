@@ -1,13 +1,12 @@
 //! Quantities dotted with prices: what a block costs over its life, with its band.
 //!
-//! [`BlockLife`] says what becomes of a block in its place, [`Quantities`] what a method asks for on
-//! it, [`Prices`] what each of that costs there. The formula is [`crate::model::cost()`]; this file
-//! brings estimates to it. A price, a number of reads or a time held is one and the same unknown
-//! for every method, so a comparison varies it for both sides at once; the estimates of two methods
-//! are taken as independent of each other.
+//! [`BlockLife`] describes the life of a block in its place, [`Quantities`] a method's demands for it, [`Prices`] the
+//! cost of each demand there. The formula is [`crate::model::cost()`]; this file brings estimates to it. A price, a
+//! number of reads or a time held is one and the same unknown for every method, so a comparison varies it for both
+//! sides at once. The estimates of two methods are taken as independent of each other.
 //!
-//! Not here: which method is best (`decision.rs`), and what moves a price: the stream's price of its link arrives as
-//! [`Prices`].
+//! Not here: the choice of the best method (`decision.rs`), and the movement of prices. The stream's price of its link
+//! arrives as [`Prices`].
 
 use std::fmt;
 
@@ -17,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::model::{self, Allocation, Block, Life, Overlap, Place};
 use crate::units::{Estimate, Seconds};
 
-/// What each quantity costs, all in one unit: seconds, joules or euros.
+/// The cost of each quantity, all in one unit: seconds, joules or euros.
 ///
 /// Energy-delay is followed by linear prices: time priced at the running energy, energy at the
 /// running time.
@@ -76,7 +75,7 @@ impl Prices {
 /// One block and the life that awaits it in its place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockLife {
-    /// What kind of data it is; carried into the decision, not used to choose.
+    /// The kind of data; carried into the decision, not used to choose.
     pub class: Class,
     /// Its length before compression.
     pub raw_bytes: u64,
@@ -137,7 +136,7 @@ fn check_amount(what: &'static str, amount: Estimate) -> Result<()> {
     Err(Error::invalid(what, reason))
 }
 
-/// What storing one block by one method asks for, before prices.
+/// The demands of one method for storing one block, before prices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantities {
     /// Core seconds to encode it once.
@@ -151,7 +150,7 @@ pub struct Quantities {
 }
 
 impl Quantities {
-    /// Returns what a method of which so much is known asks for on a block, run by the host's cores.
+    /// Returns the demands of an estimated method on a block, run by the host's cores.
     pub fn of(estimate: &MethodEstimate, life: &BlockLife) -> Quantities {
         let raw = life.raw_bytes as f64;
         let scaled = |estimate: Estimate| estimate.map(|value| value * raw);
@@ -237,7 +236,7 @@ pub enum Part {
     Decode,
     /// Holding.
     Hold,
-    /// What only the place knows of: waits, lateness, an eviction.
+    /// The costs that only the place knows: waits, lateness, an eviction.
     Place,
 }
 
@@ -428,8 +427,8 @@ fn in_quadrature<const COUNT: usize>(
     }
 }
 
-/// Returns stored and held bytes of a block from the mean of its encoded length and its spread.
-/// What does not shrink is stored raw.
+/// Returns stored and held bytes of a block from the mean of its encoded length and its spread. A block that does not
+/// shrink is stored raw.
 fn stored_and_held(encoded: Estimate, spread: f64, life: &BlockLife) -> (Estimate, Estimate) {
     let raw = life.raw_bytes as f64;
     let encoded = encoded.map(|bytes| bytes.min(raw));
@@ -446,8 +445,8 @@ fn stored_and_held(encoded: Estimate, spread: f64, life: &BlockLife) -> (Estimat
 /// Units beyond which rounding up adds half a unit on average, whatever the distribution.
 const UNITS_COUNTED_MAX: f64 = 64.0;
 
-/// Returns the mean of the bytes that a place occupies for a block whose encoded length is
-/// lognormal with the given mean and spread (standard deviation of its logarithm).
+/// Returns the mean of the bytes that a place occupies for a block. Its encoded length is lognormal with the given mean
+/// and spread (standard deviation of its logarithm).
 ///
 /// Rounding the mean up would put a cliff where there is a slope: of blocks of 4000 bytes on
 /// average many need a second unit of 4096. The sum over k of P(length > k units) is the mean

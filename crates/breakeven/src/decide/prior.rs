@@ -1,13 +1,13 @@
-//! What is believed of a method before anything was measured here.
+//! The prior knowledge about a method, before anything was measured here.
 //!
-//! Speeds and ratios come from one published table: lzbench 2.0.1 on `silesia.tar`, one thread of
-//! an AMD EPYC 9554 (inikep/lzbench, README), rows of the codecs this library has. Levels between
-//! two rows are interpolated: logarithms of speed and ratio are close to linear in the level.
-//! How block length and class move them was measured by this project (see the constants).
+//! Speeds and ratios come from one published table, rows of the codecs this library has: lzbench 2.0.1 on
+//! `silesia.tar`, one thread of an AMD EPYC 9554 (inikep/lzbench, README). Levels between two rows are interpolated:
+//! logarithms of speed and ratio are close to linear in the level. How block length and class move them was measured by
+//! this project (see the constants).
 //!
-//! After one scale test, over 43 files on another machine: errors of ln encode, ln decode and
-//! ln(stored / raw) of 0.54, 0.46 and 0.28 (root mean square over the unfiltered methods), and 95 to
-//! 97 of 100 intervals hold the truth. The means of the classes were set on the same files.
+//! After one scale test, over 43 files on another machine, the errors of ln encode, ln decode and ln(stored / raw) are
+//! 0.54, 0.46 and 0.28 (root mean square over the unfiltered methods). 95 to 97 of 100 intervals hold the truth. The
+//! means of the classes were set on the same files.
 //!
 //! Everything is a logarithm: costs vary by factors, so factors are what is averaged.
 
@@ -22,12 +22,12 @@ pub(super) const DECODE: usize = 1;
 pub(super) const STORED: usize = 2;
 pub(super) type Factors = [f64; FACTOR_COUNT];
 
-/// Standard deviations of what moves a factor beside method and class; see `effects.rs`. The first
-/// is a judgement (a single-board computer lies at two of them), the scale test's an allowance for
-/// its one method and one block; the rest was measured on 43 files, 8 methods and three lengths.
+/// Standard deviations of a factor's movement beside method and class; see `effects.rs`. The first is a judgement: a
+/// single-board computer lies at two of them. The scale test's is an allowance for its one method and one block. The
+/// rest was measured on 43 files, 8 methods and three lengths.
 pub(super) const MACHINE_DEVIATION: Factors = [0.6, 0.6, 0.1];
 pub(super) const SCALE_TEST_DEVIATION: f64 = 0.3;
-/// What class and method leave of a pair, and a pair of a block length.
+/// The remainder of a pair after class and method, and of a pair at a block length.
 const PAIR_DEVIATION: Factors = [0.4, 0.45, 0.11];
 const LENGTH_DEVIATION: Factors = [0.4, 0.35, 0.12];
 /// From block to block within a cell.
@@ -35,9 +35,9 @@ pub(super) const BLOCK_DEVIATION: Factors = [0.31, 0.28, 0.27];
 
 /// From this share of raw on a method is taken to store raw: what it might have saved was cut off.
 pub(super) const RAW_SHARE: f64 = 0.98;
-/// The most by which ln(stored / raw) of a method exceeds that of a relative that also codes single
-/// bytes, where that one hardly saves: `xz -6` and `bzip2 -9` beside `zstd -3` on the first, eighth
-/// and twentieth MiB of 29 files, where the latter saves less than a tenth: at most 4.9.
+/// The most by which ln(stored / raw) of a method exceeds that of a relative that also codes single bytes, where that
+/// one hardly saves. Measured: at most 4.9, for `xz -6` and `bzip2 -9` beside `zstd -3` on the first, eighth and
+/// twentieth MiB of 29 files, where the latter saves less than a tenth.
 pub(super) const REACH: f64 = 5.0;
 /// The least that such a relative is taken to have left: below it bounds say more than they know.
 pub(super) const REACH_FROM: f64 = -0.004;
@@ -47,8 +47,8 @@ pub(super) const REACH_FROM: f64 = -0.004;
 pub(super) struct Prior {
     /// Logarithms of the three factors.
     pub ln: Factors,
-    /// Standard deviations of what this method may differ by from `ln`, beside what the machine
-    /// and the class do to all methods.
+    /// Standard deviations of this method's difference from `ln`, beside the effects of the machine and the class on
+    /// all methods.
     pub deviation: Factors,
     /// Standard deviations of what class and method leave of the pair, and a pair of a block length.
     pub pair_deviation: Factors,
@@ -139,8 +139,8 @@ fn call_seconds(codec: Codec) -> (f64, f64) {
     }
 }
 
-/// Returns the factor by which each halving of a block below 1 MiB changes the encoding time of a
-/// byte: dense methods search less where there is less to search; measured likewise.
+/// Returns the factor by which each halving of a block below 1 MiB changes the encoding time of a byte. Dense methods
+/// search less in a shorter block; measured likewise.
 fn encode_halving(codec: Codec) -> f64 {
     match codec {
         Codec::Lz4Hc { level: 3.. } => 0.80,
@@ -154,8 +154,8 @@ fn encode_halving(codec: Codec) -> f64 {
 /// Seconds a byte-shuffle adds per byte, each way; measured likewise.
 const SHUFFLE_SECONDS_PER_BYTE: f64 = 0.15e-9;
 
-/// How much of ln(stored / raw) is left when a whole file is cut into blocks of 2^x bytes: one
-/// curve serves all codecs to within 0.05 (measured likewise, slope of ln ratio on ln ratio).
+/// The part of ln(stored / raw) that is left when a whole file is cut into blocks of 2^x bytes. One curve serves all
+/// codecs to within 0.05 (measured likewise, slope of ln ratio on ln ratio).
 const SHORT_BLOCK: [(f64, f64); 8] = [
     (6.0, 0.10),
     (8.0, 0.30),
@@ -167,20 +167,20 @@ const SHORT_BLOCK: [(f64, f64); 8] = [
     (23.0, 1.0),
 ];
 
-/// Bytes of its like that a block is believed to stand behind where the method has a dictionary. A guess, of the
-/// usual size of one: what a dictionary is worth depends on what it was trained on.
+/// The assumed bytes of its like before a block where the method has a dictionary. A guess, of the usual size of a
+/// dictionary: its worth depends on the data it was trained on.
 const DICTIONARY_REACH_BYTES: f64 = 16384.0;
 
-/// What a delta filter does to xz where the class says that there are no numbers: logarithms of the
-/// factors, and the deviations of what a method may differ by. Means over distances of 4 and 8 bytes and 56
-/// blocks of at most 1 MiB from 35 files, `xz:1` with the filter against without.
+/// The effect of a delta filter on xz where the class says that there are no numbers: logarithms of the factors, and
+/// the deviations between methods. Means over distances of 4 and 8 bytes and 56 blocks of at most 1 MiB from 35 files,
+/// `xz:1` with the filter against without.
 const NO_NUMBERS: Factors = [0.55, 0.0, 0.5];
 const NO_NUMBERS_DEVIATION: Factors = [0.35, 0.5, 0.15];
 
-/// Returns the logarithm of the factor by which data in which hardly anything comes again change the encoding time
-/// of a method that codes every byte all the same, if it is one; what skips where it finds nothing is fast there.
-/// Means over blocks of 64 KiB and 1 MiB of six files, of random bytes, bits, doubles and floats: the hash chains
-/// of xz are searched to their ends, in a table that no cache holds; its trees and the sort of bzip2 hardly notice.
+/// Returns the logarithm of a factor on the encoding time, for data without repeats and a method that codes every byte
+/// all the same. `None` for other methods: one that skips where it finds nothing is fast there. Means over blocks of 64
+/// KiB and 1 MiB of six files, of random bytes, bits, doubles and floats. The hash chains of xz are searched to their
+/// ends, in a table that no cache holds. Its trees and the sort of bzip2 hardly notice.
 fn encode_hard(codec: Codec, block_bytes: u64) -> Option<f64> {
     match codec {
         Codec::Xz { level: ..=3 } => Some(1.25 - 0.22 * halvings(block_bytes)),
@@ -190,8 +190,8 @@ fn encode_hard(codec: Codec, block_bytes: u64) -> Option<f64> {
     }
 }
 
-/// What these means leave, once for the method, the pair and its length: with what class and machine may do, files
-/// differ by 0.3 and more of them, whatever the filter.
+/// The remainder after these means, once for the method, the pair and its length. With the deviations of class and
+/// machine, files differ by 0.3 and more of them, under every filter.
 const HARD_DEVIATION: f64 = 0.15;
 
 /// Returns how often 1 MiB is halved to a block, 0 for longer ones.
@@ -199,8 +199,8 @@ fn halvings(block_bytes: u64) -> f64 {
     (20.0 - (block_bytes.max(1) as f64).log2()).max(0.0)
 }
 
-/// Returns what is believed of `method` on blocks of `block_bytes` of average data, with what the class
-/// tells of its filter and does to it alone.
+/// Returns the prior of `method` on blocks of `block_bytes` of average data, with the class's own effects on it and on
+/// its filter.
 pub(super) fn of_pair(class: Class, method: Method, block_bytes: u64) -> Prior {
     let mut prior = of_method(method, block_bytes);
     if let Some(ln) = encode_hard(method.codec, block_bytes).filter(|_| class.is_hard()) {
@@ -306,8 +306,8 @@ fn line(low: (f64, f64), high: (f64, f64), x: f64) -> f64 {
     low.1 + share * (high.1 - low.1)
 }
 
-/// A belief about what a class does to every method alike: mean and standard deviation of the
-/// logarithm of each factor, relative to the published table's data.
+/// A belief about the effect of a class on every method alike: mean and standard deviation of the logarithm of each
+/// factor, relative to the published table's data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassPrior {
     pub ln: Factors,

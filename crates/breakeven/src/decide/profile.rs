@@ -1,24 +1,23 @@
 //! Profiles: the measured cost and ratio of a method on a class on this machine.
 //!
-//! A [`Profile`] takes [`Observation`]s and answers with [`MethodEstimate`]s. Three factors are
-//! kept for each (class, method, power of two of the block length): seconds per byte to encode, to
-//! decode, and stored over raw. Each is a weighted mean and variance of its logarithm, since costs
-//! and ratios vary by factors; old observations fade.
+//! A [`Profile`] takes [`Observation`]s and answers with [`MethodEstimate`]s. It keeps three factors for each (class,
+//! method, power of two of the block length): seconds per byte to encode, to decode, and stored over raw. Each is a
+//! weighted mean and variance of its logarithm, since costs and ratios vary by factors; old observations fade.
 //!
-//! What was not measured is predicted:
+//! A factor that was not measured is predicted:
 //!
 //! ```text
 //! ln x(class, method, length) = prior(method, length) + prior(class)
 //!                             + machine + class + method + pair + length
 //! ```
 //!
-//! The priors are shipped (`prior.rs`). The other terms are normal with mean zero and fitted to
-//! the cells by backfitting; each shrinks to zero where little was measured, so an unknown method
-//! on a known class, and the reverse, start from what their relatives did here. On blocks of 43
-//! files class plus method predict ln(stored / raw) of a pair to a deviation of 0.11.
+//! The priors are shipped (`prior.rs`). The other terms are normal with mean zero and fitted to the cells by
+//! backfitting. Each shrinks to zero where little was measured. So an unknown method on a known class, and the reverse,
+//! start from their relatives here. On blocks of 43 files class plus method predict ln(stored / raw) of a pair to a
+//! deviation of 0.11.
 //!
-//! A shift of a cell's residuals (Page 1954, Hinkley 1971) cuts the weight of what the class had
-//! taught, so that a profile follows its data and its machine.
+//! A shift of a cell's residuals (Page 1954, Hinkley 1971) cuts the weight of the class's earlier evidence. So a
+//! profile follows its data and its machine.
 //!
 //! It reads no clock and measures nothing; `learned.rs` keeps it between runs.
 
@@ -36,7 +35,7 @@ use crate::decide::tracker::{Normal, Tracker};
 use crate::error::{Error, Result};
 use crate::units::{Estimate, Seconds, Source};
 
-/// What an estimate rests on, from the most to the least trusted.
+/// The evidence behind an estimate, from the most to the least trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Basis {
     /// Mostly measured here on this class by this method at this length.
@@ -70,7 +69,7 @@ pub struct Factor {
     pub spread: f64,
     /// Effective number of observations of this very class, method and length.
     pub weight: f64,
-    /// What it rests on.
+    /// Its evidence.
     pub basis: Basis,
 }
 
@@ -86,7 +85,7 @@ impl Factor {
     }
 }
 
-/// What is known of a method on a class at a block length.
+/// The estimate of a method on a class at a block length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MethodEstimate {
     /// Core seconds to encode one raw byte.
@@ -104,8 +103,8 @@ impl MethodEstimate {
     }
 }
 
-/// What of an estimate stays as it is until a decoding is observed: kept by whoever asks for the estimate
-/// again and again ([`Profile::estimate_again`]).
+/// The part of an estimate that stays until a decoding is observed. A caller that asks for the estimate again and again
+/// keeps it ([`Profile::estimate_again`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
     class: Class,
@@ -167,7 +166,7 @@ impl Default for ProfileOptions {
     }
 }
 
-/// What was measured of methods on classes on this machine.
+/// The measurements of methods on classes on this machine.
 ///
 /// # Cost
 /// Some 250 bytes a cell, at most [`Profile::CELLS_MAX`] cells. An observation takes some 2
@@ -213,8 +212,8 @@ pub struct Profile {
 /// Class, method and the power of two of the block length.
 pub(super) type CellKey = (Class, Method, u8);
 
-/// What was observed under one key, beside what is believed of it: computed once, it is asked for
-/// at every fit.
+/// The observations under one key, beside the belief about it: the belief is computed once, because every fit asks for
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub prior: Prior,
@@ -276,8 +275,8 @@ impl Profile {
         profile
     }
 
-    /// Corrects the shipped speeds to this machine by one short test: one method, timed both ways
-    /// on some 256 KiB of ordinary data (2 ms with `zstd:1`), repeated and the least time taken.
+    /// Corrects the shipped speeds to this machine by one short test. It times one method both ways on some 256 KiB of
+    /// ordinary data (2 ms with `zstd:1`), repeats that, and takes the least time.
     ///
     /// # Errors
     /// [`Error::Invalid`] when a time is missing, not positive, or off the published one by more
@@ -302,9 +301,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Takes in what one block cost and returns whether it revealed a drift: the class's evidence
-    /// on the drifting factor then counts little. Times that are missing or negative, and blocks
-    /// of no bytes, teach nothing.
+    /// Takes in the cost of one block and returns whether it revealed a drift: the class's evidence on the drifting
+    /// factor then counts little. Times that are missing or negative, and blocks of no bytes, teach nothing.
     pub fn observe(&mut self, observation: &Observation) -> bool {
         let key = (
             observation.class,
@@ -328,8 +326,8 @@ impl Profile {
                 }
             }
         }
-        // The fit costs as much as there are cells: done so rarely, it adds a constant to each
-        // observation; at first, when every one tells much, it is done each time.
+        // The fit costs as much as there are cells. Done so rarely, it adds a constant to each observation. At first,
+        // when every observation counts much, it is done each time.
         self.pending += 1;
         if self.pending * 8 >= self.cells.len() {
             self.fit();
@@ -337,8 +335,8 @@ impl Profile {
         drifting.contains(&true)
     }
 
-    /// Compares the first observation of a carried cell with what was carried, and moves the other
-    /// carried cells by what that tells of the machine.
+    /// Compares the first observation of a carried cell with the carried value, and moves the other carried cells by
+    /// the evidence about the machine.
     fn compare_carried(&mut self, key: &CellKey, observation: &Observation) {
         let Some(cell) = self.cells.get_mut(key).filter(|cell| cell.is_carried) else {
             return;
@@ -376,8 +374,8 @@ impl Profile {
         self.fit();
     }
 
-    /// Estimates a method on a class for blocks of `block_bytes`; every method on every class has
-    /// an estimate, whose basis says what it is worth.
+    /// Estimates a method on a class for blocks of `block_bytes`. Every method on every class has an estimate, and its
+    /// basis says what it is worth.
     pub fn estimate(&self, class: Class, method: Method, block_bytes: u64) -> MethodEstimate {
         self.estimate_again(&self.standing(class, method, block_bytes))
     }
@@ -486,16 +484,16 @@ impl Profile {
         }
     }
 
-    /// Returns the least ln(stored / raw) that a method may be predicted, by what its relatives
-    /// store of the class at about the same length; `None` where these do not tell.
+    /// Returns the least ln(stored / raw) that a method may be predicted, from the ratios of its relatives on the class
+    /// at about the same length. `None` where these are no evidence.
     ///
-    /// The additive terms take a saving that others have on other data for granted; where hardly
-    /// anything is left to save, all methods save hardly anything.
+    /// The additive terms take for granted a saving that others have on other data. Where hardly anything is left to
+    /// save, all methods save hardly anything.
     fn least_ln(&self, class: Class, method: Method, bits: u8, factor: usize) -> Option<f64> {
         if factor != STORED || method.filter != Filter::None || method.dictionary {
             return None;
         }
-        // Whoever only looks for repeats says nothing of those who also code single bytes.
+        // A method that only looks for repeats is no evidence for those that also code single bytes.
         let codes_bytes = |codec: Codec| {
             matches!(
                 codec,
@@ -786,7 +784,7 @@ mod tests {
                 );
                 assert!(self::ratio(&profile, Class::TEXT, name) > 2.0);
             }
-            // Who was measured is believed, whatever the relatives did.
+            // A measured method is believed, against its relatives too.
             for _ in 0..40 {
                 profile.observe(&block(class, "xz:6", MIB, 0.5, 300.0));
             }

@@ -1,17 +1,16 @@
 //! The estimator behind the ledger: the total saving over all blocks, from a random sample.
 //!
-//! Private to `decide`. Of every block the *expected* saving is known, of the sampled ones the
-//! *real* saving too. The regression estimator of survey sampling (Cochran 1977, section 7.2)
-//! takes the sample's mean of real savings and corrects it by how far the sample's expected
-//! savings lie from everybody's:
+//! Private to `decide`. Of every block the *expected* saving is known, of the sampled ones the *real* saving too. The
+//! regression estimator of survey sampling (Cochran 1977, section 7.2) takes the sample's mean of real savings. It
+//! corrects that by the distance of the sample's expected savings from everybody's:
 //!
 //! ```text
 //! total = N * (mean y + b * (mean X - mean x)),    b = S_xy / S_xx
 //! ```
 //!
-//! so that a good profile narrows the interval and a bad one biases nothing. Real savings spread the
-//! more the larger they are, and are skew; the textbook variance then held the truth in 88 % of
-//! cases instead of 95. The variance is therefore that of the delete-a-group jackknife (Kott 2001).
+//! so that a good profile narrows the interval and a bad one biases nothing. Real savings spread the more the larger
+//! they are, and are skew. The textbook variance then held the truth in 88 % of cases instead of 95. The variance is
+//! therefore that of the delete-a-group jackknife (Kott 2001).
 
 use crate::statistics::student_t_975;
 use crate::units::Estimate;
@@ -31,7 +30,7 @@ pub(super) struct Savings<const GROUPS: usize = GROUP_COUNT> {
     blocks: f64,
     expected: f64,
     groups: [Moments; GROUPS],
-    /// The group of the next sample: each in turn.
+    /// The group of the next sample: one after another.
     next: usize,
 }
 
@@ -124,8 +123,8 @@ impl<const GROUPS: usize> Savings<GROUPS> {
         self.expected
     }
 
-    /// Returns the total real saving with its 95 % interval; none while samples are too few or of one group,
-    /// zero where there are no blocks.
+    /// Returns the total real saving with its 95 % interval. None while samples are too few or of one group; zero where
+    /// there are no blocks.
     ///
     /// # Cost
     /// Some microseconds.

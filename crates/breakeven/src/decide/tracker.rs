@@ -1,7 +1,7 @@
-//! What a profile keeps of one factor: a normal belief, and the moments of what was observed.
+//! A profile's record of one factor: a normal belief, and the moments of the observations.
 //!
-//! Private to `decide`. Everything is a logarithm, since costs and ratios vary by factors; the mean
-//! of the value itself is kept besides, because a set's ratio is sum over sum.
+//! Private to `decide`. Everything is a logarithm, since costs and ratios vary by factors. The mean of the value itself
+//! is kept besides, because a set's ratio is sum over sum.
 
 use crate::decide::prior::BLOCK_DEVIATION;
 use crate::decide::profile::ProfileOptions;

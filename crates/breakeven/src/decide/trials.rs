@@ -1,4 +1,4 @@
-//! Trials: candidates that might be better than they are known to be, what they take, and what they may.
+//! Trials: candidates that might be better than is known, their cost, and the allowance for it.
 
 use crate::decide::class::Class;
 use crate::decide::price::{BlockLife, Prices, Quantities};
@@ -7,8 +7,8 @@ use crate::units::Estimate;
 
 /// Share of all cost that trying may take.
 pub const TRIAL_SHARE: f64 = 0.01;
-/// Blocks' worth of cost for each worker, but two at least, that trying may take at once, before there is much to
-/// take a share of: the more there are, the more blocks go through while one is encoded, and may have to wait for it.
+/// The cost that trying may take at once for each worker, in blocks' worth, but two at least, before there is much to
+/// take a share of. With more workers, more blocks go through while one is encoded, and may have to wait for it.
 pub const TRIAL_BLOCKS: f64 = 2.0;
 /// Seconds that trying may take besides, where a place says what one costs: what nobody notices.
 pub const TRIAL_SECONDS: f64 = 4e-3;
@@ -16,16 +16,16 @@ pub const TRIAL_SECONDS: f64 = 4e-3;
 /// A candidate that is tried, and what the best one known would have cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// Which it is.
+    /// The number of the candidate.
     pub candidate: usize,
     /// The class of its block.
     pub class: Class,
-    /// What is charged for it until it is done.
+    /// The charge for it until it is done.
     pub(super) charge: f64,
     pub(super) best_cost: f64,
-    /// What it was expected to ask for.
+    /// Its expected quantities.
     pub expected: Quantities,
-    /// What its place added to its cost.
+    /// The place's own part of its cost.
     pub(super) place_cost: f64,
     /// The life and the prices of its block.
     pub life: BlockLife,
@@ -46,14 +46,14 @@ impl Trial {
     }
 }
 
-/// What trying took so far, and all cost beside it.
+/// The cost of trials so far, and all cost beside it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Trials {
-    /// What all blocks would have cost by the best candidates known.
+    /// The cost of all blocks by the best candidates known.
     all: f64,
-    /// What trials took, or are feared to take.
+    /// The cost of trials, real or feared.
     tried: f64,
-    /// What they took beyond what was feared of them.
+    /// The cost of trials beyond the fear.
     surprise: f64,
 }
 
@@ -79,7 +79,7 @@ impl Trials {
         self.tried += trial.map_or(0.0, |it| it.charge);
     }
 
-    /// Replaces what was feared of a trial by what it cost.
+    /// Replaces the feared cost of a trial by its real cost.
     pub fn settle(&mut self, trial: &Trial, cost: f64) {
         let beyond = (cost - trial.best_cost).max(0.0) - trial.charge;
         self.tried += beyond;

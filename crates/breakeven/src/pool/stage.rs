@@ -241,7 +241,7 @@ impl<J: Send + 'static, R: Send + 'static, W: Send + 'static> Submitter<J, R, W>
         self.place(job)
     }
 
-    /// The results of a probe.
+    /// Queues a job in the process that made the stage.
     fn place(&mut self, job: J) -> std::result::Result<(), Refused<J>> {
         let core = &self.core;
         let mut ring = core.lock();
