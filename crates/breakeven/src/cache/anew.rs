@@ -1,7 +1,7 @@
-//! Forms that another method made than the one in force, made anew by that one.
+//! Forms that another method made than the one in force, and that this one makes again.
 //!
-//! One that is hit is made anew out of the restored block. Those that nobody asks for would keep their room until
-//! their turn comes: they are looked for, oldest first, a few for each block that is compressed.
+//! A form that is hit is made again out of the restored block. A form that nobody asks for would keep its room until
+//! its segment leaves. Such forms are looked for, oldest first, a few for each block that is compressed.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -11,7 +11,7 @@ use super::entry::Flags;
 use super::handout::{Ran, Restoring};
 use super::shard::{Handle, Shard};
 
-/// Forms that are made anew for each block that is compressed.
+/// Forms that are made again for each block that is compressed.
 const ANEW_FOR_EACH: u8 = 2;
 /// Forms that are looked at for one that is.
 const LOOKS_MAX: usize = 16;
@@ -23,7 +23,7 @@ pub(super) struct Search {
     next: Option<(u32, usize)>,
     /// Whether one was found since the search began at the oldest segment.
     has_found: bool,
-    /// How many are to be made anew next.
+    /// The number of forms to make again next.
     due: u8,
 }
 
@@ -73,7 +73,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         None
     }
 
-    /// Takes in what came of a form that was to be made anew, and gives the block's memory back.
+    /// Takes in the outcome for a form that was to be made again, and gives the block's memory back.
     pub(super) fn end_straggler(
         &mut self,
         straggler: Restoring,
@@ -85,8 +85,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         bench.put_restored(block);
     }
 
-    /// Puts a form that was made anew, which is in the scratch of the bench, in the place of the one that it was
-    /// made of, if that is still there.
+    /// Puts a new form, which is in the scratch of the bench, in the place of the one that it was made of, if that is
+    /// still there.
     pub(super) fn take_anew(
         &mut self,
         handle: Handle,
@@ -112,8 +112,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.settle(bench);
     }
 
-    /// Says whether a block whose form another method made than the arm's is to be compressed anew: where what
-    /// the form's bytes save that way, of what a usual one's do, is worth the work.
+    /// Returns whether a block is to be compressed again, when another method than the arm's made its form. It is where
+    /// the bytes that the new form saves, as a share of a usual one's, are worth the work.
     pub(super) fn is_worth_anew(&self, number: u32) -> bool {
         let entry = self.entries.at(number);
         let Some(shadow) = &self.shadow else {

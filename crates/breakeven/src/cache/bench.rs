@@ -1,13 +1,12 @@
 //! The place where blocks are compressed and restored: codecs, their memory, and how long they took.
 //!
-//! A [`Bench`] belongs to a thread and serves all shards; a shard holds no codec, so the work can be
-//! done while nobody holds its lock. Work is timed by the thread's processor clock, one call in
-//! seven and later fewer, because reading that clock is a system call, and learning from it takes as
-//! long as restoring a block.
+//! A [`Bench`] belongs to a thread and serves all shards. A shard holds no codec, so the work can be done while nobody
+//! holds its lock. The thread's processor clock times one call in seven, and later fewer. Reading that clock is a
+//! system call, and learning from it takes as long as restoring a block.
 //!
-//! A bench made by [`Bench::recorded`] compresses nothing and takes its times from a [`Record`]: it
-//! keeps as many bytes as the record says and restores the rest as zeros. So a policy can be run on
-//! a trace without contents, in simulated time, with the shard's own code.
+//! A bench made by [`Bench::recorded`] compresses nothing and takes its times from a [`Record`]. It keeps as many bytes
+//! as the record says and restores the rest as zeros. So a policy can be run on a trace without contents, in simulated
+//! time, with the shard's own code.
 #![deny(unsafe_code)]
 
 use std::time::Instant;
@@ -25,7 +24,7 @@ const CALLS_EARLY: u32 = 1024;
 /// Bytes of the check before a compressed block.
 pub(super) const CHECK_BYTES: usize = 4;
 
-/// What one method takes and makes, for a run in simulated time.
+/// The time and result of one method, for a run in simulated time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecordedMethod {
     /// The method.
@@ -44,9 +43,9 @@ pub struct RecordedMethod {
 pub struct Record {
     /// The methods.
     pub methods: Vec<RecordedMethod>,
-    /// What each miss takes.
+    /// The time of each miss.
     pub miss: MissTime,
-    /// What the shadow takes for each access it samples.
+    /// The shadow's time for each access that it samples.
     pub shadow_sample: Seconds,
 }
 
@@ -73,16 +72,16 @@ struct Used {
 pub struct Bench {
     engine: Engine,
     declared_miss: Option<MissTime>,
-    /// What is being compressed, or is not kept.
+    /// A block being compressed, or bytes that are not kept.
     scratch: Vec<u8>,
-    /// What was restored last.
+    /// The block restored last.
     restored: Vec<u8>,
     /// Memory for the compressed form that is being restored.
     packed: Vec<u8>,
     /// Methods that ran here; none of a record's.
     used: Vec<Used>,
-    /// What codecs hold for them, at most, and the largest block that was restored: the allocator keeps that
-    /// much when a guard gives its own memory back.
+    /// The most that codecs hold for them, and the largest block that was restored. The allocator keeps that much when
+    /// a guard gives its own memory back.
     codec_bytes: usize,
     /// One compression of so many fails; none of 0.
     #[cfg(test)]
@@ -91,7 +90,7 @@ pub struct Bench {
     compressions: u32,
 }
 
-/// What one method made of one block.
+/// The result of one method on one block.
 pub(super) struct Trial {
     pub packed_bytes: Option<usize>,
     pub encode: Option<Seconds>,
@@ -152,8 +151,8 @@ impl Bench {
         self.declared_miss = Some(miss);
     }
 
-    /// Returns the bytes it holds for itself on blocks of `block_bytes` under these methods: what a
-    /// thread adds to the memory of the caches it serves.
+    /// Returns the bytes it holds for itself on blocks of `block_bytes` under these methods. A thread adds them to the
+    /// memory of the caches that it serves.
     pub fn bytes(methods: &[Method], block_bytes: usize) -> usize {
         let codecs = methods.iter().map(|method| {
             method.compressor_bytes(block_bytes) + method.decompressor_bytes(block_bytes)
@@ -219,8 +218,8 @@ impl Bench {
         Ok(self.scratch(bytes))
     }
 
-    /// Compresses a block to at most `packed_bytes_max` bytes behind its check, in the scratch;
-    /// returns the length, if it fits, and the time, if it was taken.
+    /// Compresses a block to at most `packed_bytes_max` bytes behind its check, in the scratch. Returns the length, if
+    /// it fits, and the time, if it was taken.
     ///
     /// # Errors
     ///
@@ -379,10 +378,9 @@ impl Bench {
         &self.restored
     }
 
-    /// Compresses a block and restores it again, to learn what both take: the length with its check,
-    /// if it fits, and both times, which are taken each time: a trial is rare and much rests on it. A
-    /// method that was never tried here runs once before, because its first run is mostly the system's,
-    /// that maps its tables and its code.
+    /// Compresses a block and restores it again, to learn the cost of both. Returns the length with its check, if it
+    /// fits, and both times. The times are taken each time, because a trial is rare and much rests on it. A method that
+    /// was never tried here runs once before. Its first run is mostly the system's, which maps its tables and its code.
     ///
     /// # Errors
     ///
@@ -484,8 +482,8 @@ impl Bench {
 }
 
 impl Begun {
-    /// Returns what the loader took, or what was declared. Where its processor time was not taken all
-    /// of it counts as waiting.
+    /// Returns the loader's time, or the declared one. Where its processor time was not taken all of it counts as
+    /// waiting.
     pub(super) fn end(&self) -> MissTime {
         let (wall, core) = match self {
             Begun::Declared(declared) => return *declared,

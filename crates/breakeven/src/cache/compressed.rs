@@ -1,5 +1,5 @@
-//! Blocks that come and go compressed: what a caller read in compressed form is kept as it is, and
-//! what is held in compressed form is handed out unchanged.
+//! Blocks that come and go compressed. A form that a caller hands in is kept as it is, and a held form is handed out
+//! unchanged.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// A block in compressed form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompressedBlock {
-    /// What made the form.
+    /// The method that made the form.
     pub method: Method,
     /// Bytes of the block as it is.
     pub raw_bytes: usize,
@@ -24,10 +24,9 @@ pub struct CompressedBlock {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
-    /// Puts a block in that the caller holds compressed, in the place of what was held under its key;
-    /// returns whether it is held. It is kept in this form where the split has room for one and the
-    /// form saves an eighth, else as it is. What is wrong with a form that is kept is found when it
-    /// is restored: the block is absent then, and counted.
+    /// Puts in a block that the caller holds compressed, in place of the block under its key; returns whether it is
+    /// held. It is kept in this form where the split has room for one and the form saves an eighth, else as it is. A
+    /// fault of a kept form is found when it is restored: the block is absent then, and the fault counted.
     ///
     /// # Errors
     ///

@@ -1,10 +1,9 @@
-//! What things cost here: measured while the cache works, and priced.
+//! The costs of a cache: measured while it works, and priced.
 //!
-//! [`Costs`] takes what a miss took by the caller's loader, processor time apart from waiting, and
-//! what the codecs took and made of each class, and answers in the one unit of its
-//! [`AccessPrices`]: seconds, joules or euros. Codec costs come from a [`Profile`], so that a method
-//! that was never run here has a guess, and are kept in a table between refreshes because a
-//! simulation asks for them at every access.
+//! [`Costs`] takes the caller's time for each miss, processor time apart from waiting, and the codecs' times and ratios
+//! on each class. It answers in the one unit of its [`AccessPrices`]: seconds, joules or euros. Codec costs come from a
+//! [`Profile`], so that a method that was never run here has a guess. They are kept in a table between refreshes,
+//! because a simulation asks for them at every access.
 //!
 //! It reads no clock: seconds come in from the [`Bench`](super::bench::Bench).
 #![deny(unsafe_code)]
@@ -16,21 +15,21 @@ use crate::units::Seconds;
 
 /// Classes kept apart; a caller's further ones share the last.
 pub(super) const CLASS_COUNT: usize = 8;
-/// Observations of a codec after which the table is made anew.
+/// Observations of a codec after which the table is computed again.
 const REFRESH: u64 = 32;
 /// Blocks of a class whose compressed size by a method is remembered.
 const SIZES: usize = 32;
 /// Share by which a new miss moves the mean: some 64 misses are remembered.
 const MISS_WEIGHT: f64 = 1.0 / 64.0;
 
-/// What a second costs. Hits, misses and codecs are compared in this one unit.
+/// The cost of a second. Hits, misses and codecs are compared in this one unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccessPrices {
     /// A second of one core at work: 1 for time, the watts a busy core adds for energy, its rent
     /// for money. Default 1.
     pub per_core_second: f64,
-    /// A second in which somebody waits for a miss and the core is free for others: 1 for time,
-    /// the watts of waiting for energy, what an hour of the service is worth for money. Default 1.
+    /// A second of waiting for a miss while the core is free for others. It is 1 for time, the watts of waiting for
+    /// energy, and the worth of the service's time for money. Default 1.
     pub per_waiting_second: f64,
 }
 
@@ -60,7 +59,7 @@ impl AccessPrices {
     }
 }
 
-/// What one miss took.
+/// The time of one miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MissTime {
     /// Core time of the loader.
@@ -69,7 +68,7 @@ pub struct MissTime {
     pub waiting: Seconds,
 }
 
-/// What one method costs and makes of a byte of one class, in the unit of the prices.
+/// The costs and ratio of one method for a byte of one class, in the unit of the prices.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct PerByte {
     pub encode: f64,
@@ -92,8 +91,7 @@ pub(super) struct Costs {
     miss: Option<f64>,
 }
 
-/// What a method made of the last blocks of a class: shares of their bytes in units of 1/255, rounded
-/// up.
+/// The ratios of a method on the last blocks of a class: shares of their bytes in units of 1/255, rounded up.
 #[derive(Clone, Copy, Default)]
 struct Sizes {
     shares: [u8; SIZES],
@@ -117,7 +115,7 @@ impl Costs {
         costs
     }
 
-    /// Makes costs that are told by class and method, and not measured.
+    /// Makes costs that are given by class and method, and not measured.
     pub fn told(prices: AccessPrices, methods: &[Method], table: Vec<PerByte>) -> Costs {
         assert_eq!(table.len(), CLASS_COUNT * methods.len(), "a row a class");
         Costs {
@@ -187,9 +185,9 @@ impl Costs {
         &self.table[self.cell(class, method)]
     }
 
-    /// Guesses what a method leaves of a byte of a block: what it left of another of the class, drawn by
-    /// hash, so that blocks that do not shrink are among the guesses as often as among the blocks (hot
-    /// deck imputation, Little and Rubin 2002, section 4.3.2).
+    /// Guesses the bytes that a method leaves of a byte of a block. The guess is another block of the class, drawn by
+    /// hash. So blocks that do not shrink are among the guesses as often as among the blocks (hot deck imputation,
+    /// Little and Rubin 2002, section 4.3.2).
     pub fn packed_guess(&self, class: u8, method: u8, hash: u64) -> f64 {
         let cell = self.cell(class, method);
         let sizes = &self.sizes[cell];

@@ -1,4 +1,4 @@
-//! What the cache knows of each block it holds, in chunks that never move.
+//! The cache's entries for the blocks that it holds, in chunks that never move.
 //!
 //! [`Entries`] hands out numbers and takes them back. Chunks are added one at a time, so growing
 //! never copies what is there nor needs twice the memory for a moment.
@@ -12,10 +12,10 @@ pub(super) const METHODS_MASK: u8 = (1 << METHODS_MAX) - 1;
 /// Entries of a chunk.
 const CHUNK: usize = 256;
 
-/// Which raw log holds an entry's bytes.
+/// The raw log that holds an entry's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
-    /// New entries, most of which are never asked for again.
+    /// New entries; most are never asked for again.
     Small,
     /// Entries that were asked for again.
     Main,
@@ -33,12 +33,12 @@ pub(super) struct Entry<K> {
     pub flags: Flags,
     /// The caller's own kind of data.
     pub class: u8,
-    /// Which of the shard's methods made, or would make, the compressed form.
+    /// The method of the shard that made, or would make, the compressed form.
     pub method: u8,
     /// The compressed form, if it is held; a block may have both.
     pub packed: Place,
-    /// Length of the compressed form with its check; without one that of the last, as a ghost may have
-    /// remembered it, or 0 if none was ever made.
+    /// Length of the compressed form with its check. Without a form, it is the length of the last one, as a ghost may
+    /// have remembered it, or 0 if none was ever made.
     pub packed_bytes: u32,
     /// Changes whenever the number is given to another block, and whenever its bytes change.
     pub version: u32,
@@ -46,7 +46,7 @@ pub(super) struct Entry<K> {
     pub fill: u8,
 }
 
-/// What is true of an entry, and how often it was hit: 0 to 3.
+/// The flags of an entry, and its hits: 0 to 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags(u16);
 
@@ -66,7 +66,7 @@ impl Flags {
     const USES: u16 = 0b11 << 7;
     const USE: u16 = 1 << 7;
     const REFUSED_SHIFT: u32 = 9;
-    /// What is of the compressed form, and ends with it.
+    /// The flags of the compressed form, which end with it.
     pub const OF_PACKED: u16 =
         Flags::IS_REFERENCED | Flags::IS_USED | Flags::IS_FILLED | Flags::USES;
 
@@ -125,8 +125,8 @@ impl Flags {
         self.0 = self.0 & !Flags::FREQUENCY | u16::from(frequency.min(3));
     }
 
-    /// Says whether a hit changes nothing. What is hit most is not written, so that it may stay in several
-    /// cores' caches.
+    /// Says whether a hit changes nothing. The hottest entries are not written, so that they may stay in several cores'
+    /// caches.
     #[inline]
     pub fn is_hottest(self) -> bool {
         self.0 & Flags::FREQUENCY == Flags::FREQUENCY
@@ -167,8 +167,8 @@ pub(super) struct Entries<K> {
     known: usize,
     vacant: Vec<u32>,
     count: usize,
-    /// Version of a number that is new, beyond those of numbers that were given back by
-    /// [`Entries::shrink`]: who still holds one of these is not to take the new entry for the old.
+    /// Version of a new number, beyond those of numbers that [`Entries::shrink`] gave back. A holder of one of these is
+    /// not to take the new entry for the old.
     version_min: u32,
 }
 

@@ -1,11 +1,10 @@
-//! How a shard makes room: which segment goes, who of it stays, and what becomes of the others.
+//! How a shard makes room: the segment that leaves, the blocks of it that stay, and the fate of the others.
 //!
-//! The oldest segment of a raw log is gone through. Who was asked for often enough stays, in the room that
-//! the main log's newest segment has, or else in place; the others are victims: their twin stays if they
-//! have one, else they are compressed or dropped. A segment in which nobody stays is given back; the others,
-//! those of the compressed log too, are compacted in place and become the newest, so that cleaning needs no
-//! slab and copies little. Slabs pass from one pool to the other here, one at a time: a pool above its share
-//! gives, one below it takes.
+//! Eviction goes through the oldest segment of a raw log. A block that was asked for often enough stays, in the room
+//! that the main log's newest segment has, or else in place. The others are victims: their twin stays if they have one,
+//! else they are compressed or dropped. A segment in which nothing stays is given back. The others, those of the
+//! compressed log too, are compacted in place and become the newest. So cleaning needs no slab and copies little. Slabs
+//! pass from one pool to the other here, one at a time: a pool above its share gives, and one below it takes.
 //!
 //! One slab is kept free while the compressed log is to grow. Nothing here fails: who finds no room is dropped.
 //!
@@ -39,12 +38,12 @@ pub(super) fn packed_bytes_max(raw_bytes: usize) -> usize {
     (raw_bytes as f64 * PACKED_SHARE_MAX) as usize
 }
 
-/// Which blocks of a segment stay.
+/// The blocks of a segment that stay.
 #[derive(Clone, Copy, PartialEq)]
 enum Kept {
     /// All, which only forms may.
     All,
-    /// Those that were of use.
+    /// The blocks that were of use.
     Used,
     None,
 }
@@ -67,8 +66,7 @@ pub(super) struct Packing {
     raw: Loan,
 }
 
-/// What a codec made of a block, in the scratch of a bench: the length, if it fits, and the time, if it
-/// was taken.
+/// A codec's result on a block, in the scratch of a bench: the length, if it fits, and the time, if it was taken.
 pub(super) type Made = Result<(Option<usize>, Option<Seconds>)>;
 
 impl Packing {
@@ -101,7 +99,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             if self.slabs_spare() > 0 || !self.evict(queue, kept, bench) {
                 break;
             }
-            // Who stayed may have left room.
+            // The blocks that stay may have left room.
             if let Some(place) = self.append_to_newest(queue, entry, bytes) {
                 return Some(place);
             }
@@ -187,8 +185,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Begins to free a raw segment, if the pools compress and room for a block is to be made in this way:
-    /// for those who can let its victims be compressed elsewhere.
+    /// Begins to free a raw segment, if the pools compress and room for a block is to be made in this way. It is for
+    /// callers that can let its victims be compressed elsewhere.
     pub(super) fn leaving_for(&mut self, queue: Queue, bytes: usize) -> Option<Leaving> {
         let has_room = |shard: &mut Shard<K, S>| {
             let newest = shard.log_mut(queue).newest();
@@ -395,9 +393,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.segments.recycle(records);
     }
 
-    /// Puts the blocks of a segment that was rewound to its front: where there is a hole the last of them, so
-    /// that few are copied, or the next one if that is too long (two-finger compaction: Jones, Hosking and Moss,
-    /// The Garbage Collection Handbook, section 3.1).
+    /// Moves the blocks of a rewound segment to its front. Each hole takes the last of them, so that few are copied, or
+    /// the next one if that is too long (two-finger compaction: Jones, Hosking and Moss, The Garbage Collection
+    /// Handbook, section 3.1).
     fn slide_together(
         &mut self,
         segment: u32,
@@ -428,8 +426,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Takes the oldest segment that is not lent out of the raw log whose turn it is where one is to become longer:
-    /// a queue that has its share makes room for itself, and what stays of main is not copied for the sake of small.
+    /// Takes the oldest segment that is not lent out of the raw log that must give one so that `longer` may grow. A
+    /// queue that has its share makes room for itself, and no block that stays in main is copied for the sake of small.
     fn take_oldest_raw(&mut self, longer: Queue) -> Option<(u32, Queue)> {
         self.return_aside();
         let (small, main) = (self.small.segment_count(), self.main.segment_count());
@@ -467,8 +465,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Says whether an entry of a segment whose turn it is stays, because it was asked for often enough: it is of
-    /// the main log then, and lies in the room of its newest segment or, without such, where it was.
+    /// Returns whether an entry of a leaving segment stays, because it was asked for often enough. It is of the main
+    /// log then, and lies in the room of its newest segment or, without such, where it was.
     fn keep(&mut self, number: u32, queue: Queue) -> bool {
         let entry = *self.entries.at(number);
         let frequency = entry.flags.frequency();
@@ -560,8 +558,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Reserves room in the compressed log: in a new slab while it is below its share, else in the holes of
-    /// the segment that has most, or in what its oldest segments leave.
+    /// Reserves room in the compressed log: in a new slab while it is below its share. Else it takes the holes of the
+    /// segment that has most, or the room that its oldest segments leave.
     pub(super) fn append_packed(&mut self, entry: u32, bytes: usize) -> Option<Place> {
         if let Some(newest) = self.packed.newest()
             && let Some(place) = self.segments.append(newest, entry, bytes)
@@ -601,8 +599,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Empties a compressed segment but for what is kept, which slides to its front: a form that was of use
-    /// since it was made as often as it was, up to three times. The twin of a raw block just goes.
+    /// Empties a compressed segment except for the kept forms, which slide to its front. A form stays as often as it
+    /// was of use since it was made, up to three times. The twin of a raw block just goes.
     fn compact(&mut self, segment: u32, kept: Kept) {
         let mut records = self.segments.rewind(segment);
         records.retain(|record| {
@@ -737,13 +735,13 @@ mod tests {
             .expect("the loader is sound");
     }
 
-    /// Where half of the forms of a pool are made anew at an eighth of the length, the others stay, and
-    /// what is compressed next takes the room between them.
+    /// Half of the forms of a pool are made again at an eighth of the length. The others stay, and the next blocks
+    /// compressed take the room between them.
     #[test]
     fn no_form_goes_while_others_left_room() {
         let (mut shard, mut bench) = half_compressed(true);
         let mut loaded = 0;
-        // One slab more may be opened, for the first that are made anew.
+        // One slab more may be opened, for the first forms that are made again.
         while shard.packed.segment_count() < 31 {
             load(&mut shard, &mut bench, loaded);
             loaded += 1;

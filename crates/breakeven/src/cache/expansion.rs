@@ -1,11 +1,10 @@
-//! A wanted expansion factor in place of a split: how much is compressed follows from what the data
-//! shrink to.
+//! A wanted expansion factor in place of a split: the compressed share follows from the ratio of the data.
 //!
-//! Where memory is short and not time, one knows how much the cache is to hold and not what a miss
-//! takes; IBM's Active Memory Expansion is asked so. The compressed share that holds `factor` times what is
-//! used follows from how many bytes of blocks a byte of either pool holds, which is measured as it
-//! goes: with d for the raw pool and e for the compressed one, s = (wanted - d) / (e - d), where `wanted` is
-//! the factor as it is asked of the pools alone, since entries and lists hold nothing.
+//! Where memory is short and not time, the user knows how much the cache is to hold and not the cost of a miss. IBM's
+//! Active Memory Expansion is asked so. The compressed share must hold `factor` times the bytes in use. It follows from
+//! the bytes of blocks that a byte of either pool holds, which are measured as the cache works. With d for the raw pool
+//! and e for the compressed one, s = (wanted - d) / (e - d). Here `wanted` is the factor asked of the pools alone,
+//! since entries and lists hold nothing.
 #![deny(unsafe_code)]
 
 use super::replica::Arm;
@@ -16,14 +15,14 @@ const SHARE_MAX: f64 = 0.95;
 const STEP_MAX: f64 = 0.02;
 /// Where nothing is compressed yet, a byte of the pool is taken to hold so many.
 const DENSITY_GUESS: f64 = 2.0;
-/// Leaving segments, for each slab of the budget, for which a method must have held too little before the
-/// next one is taken, since a pool fills slowly.
+/// The number of leaving segments, for each slab of the budget, before the next method is taken. The method must have
+/// held too little for all of them, since a pool fills slowly.
 const PATIENCE: usize = 3;
-/// A method also holds too little where it fills less than this part of what the share leaves it: most of
-/// what it is tried on does not shrink by it.
+/// A method also holds too little where it fills less than this part of the room that the share leaves it. Most blocks
+/// that it is tried on do not shrink by it.
 const FILLED_MIN: f64 = 0.5;
 
-/// What the pools hold.
+/// The contents of the pools.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pools {
     /// Slabs that the budget leaves room for.

@@ -1,4 +1,4 @@
-//! What the cache says of itself: where a block is and why, and what compressing came to.
+//! The cache's report on itself: where a block is and why, and the balance of compression.
 #![deny(unsafe_code)]
 
 use std::fmt;
@@ -31,7 +31,7 @@ pub enum Holding {
     Filled,
 }
 
-/// What the cache knows of a block, and by what it judges it. Costs are in the unit of the prices.
+/// The cache's knowledge of a block, and the figures by which it judges the block. Costs are in the unit of the prices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// Where it is.
@@ -48,17 +48,17 @@ pub struct Explanation {
     pub is_again: bool,
     /// Raw hits since it was last looked over, 0 to 3.
     pub hits: u8,
-    /// What a miss costs.
+    /// The cost of a miss.
     pub miss_cost: f64,
-    /// What compressing this block would cost.
+    /// The cost of compressing this block.
     pub encode_cost: f64,
-    /// What restoring it would cost.
+    /// The cost of restoring it.
     pub decode_cost: f64,
     /// The policy in force.
     pub arm: Arm,
 }
 
-/// What a cache spent, and what compressing saved, in the unit of the prices.
+/// The spending of a cache, and the savings of compression, in the unit of the prices.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CacheLedger {
     /// Spent on misses.
@@ -69,8 +69,8 @@ pub struct CacheLedger {
     pub decode_cost: f64,
     /// Spent on the shadow and on trials of methods.
     pub overhead_cost: f64,
-    /// What compressing saved against the same cache that compresses nothing, as far as the shadow
-    /// tells, less the overhead; none where it saw too little.
+    /// The saving of compression against the same cache that compresses nothing, as the shadow finds it, less the
+    /// overhead. None where it saw too little.
     pub earnings: Option<Earnings>,
 }
 

@@ -1,15 +1,15 @@
-//! A scheduler for tests: threads of which one runs at a time, switched where they synchronise, in an
-//! order that a seed decides.
+//! A scheduler for tests. It runs one thread at a time, and switches where they synchronise, in an order that a seed
+//! decides.
 //!
-//! [`explore`] runs a scene of several tasks under many orders. At each lock, wait and end, and where
-//! a task asks for it by [`switch`], the next task is drawn at random among those that can go on; an
-//! order that fails is run again by its seed. Tasks that all wait are a deadlock, which fails.
+//! [`explore`] runs a scene of several tasks under many orders. At each lock, wait and end, and where a task asks for
+//! it by [`switch`], the next task is drawn at random among those that can go on. A failing order runs again by its
+//! seed. Tasks that all wait are a deadlock, which fails.
 //!
-//! Tasks are real threads that hand a baton on, so what they run is the code that runs without it, but
-//! for these locks. Memory orders other than sequential are not explored, and atomics are no place to switch:
-//! those of a loan that a guard gives back without the lock (`arena/loan.rs`), of bytes that are charged and of
-//! benches run as the machine orders them. Of the crates that explore them, shuttle brings a second `getrandom`, which
-//! the bans refuse, and loom some twenty crates; the loans' orders are argued where they stand, and not proved.
+//! Tasks are real threads that hand a baton on, so they run the same code as without it, except for these locks. Memory
+//! orders other than sequential are not explored, and atomics are no place to switch. The machine orders the atomics of
+//! a loan that a guard gives back without the lock (`arena/loan.rs`), of charged bytes and of benches. Two crates
+//! explore them, but shuttle brings a second `getrandom`, which the bans refuse, and loom some twenty crates. The
+//! loans' orders are argued where they stand, and not proved.
 #![deny(unsafe_code)]
 
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ pub(super) use std::thread::ThreadId;
 
 use crate::testing::seed;
 
-/// What a task is up to.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     Ready,
@@ -274,7 +274,7 @@ fn run(scene: Scene, seed: u64) -> Result<u64, String> {
     Ok(switches)
 }
 
-/// Runs a scene, made anew each time, under `orders` orders.
+/// Runs a scene, a new one each time, under `orders` orders.
 ///
 /// # Panics
 ///

@@ -18,7 +18,7 @@ fn content(key: u64) -> Vec<u8> {
     format!("block {key} ").into_bytes().repeat(64)
 }
 
-/// Asks for keys in turn and looks at every byte; returns how often a block was found.
+/// Asks for keys, one after another, and looks at every byte. Returns how often a block was found.
 fn ask(shard: &mut Tested, bench: &mut Bench, accesses: u64) -> u64 {
     let before = shard.stats().misses;
     let mut random = crate::testing::seeded("failing compressors", 5);
@@ -102,7 +102,7 @@ fn lengths_that_nothing_can_hold_are_refused() {
         assert!(matches!(found, Err(Error::Invalid { .. })), "{raw_bytes}");
         shard.audit();
     }
-    // What is larger than a slab is handed through, of any odd length.
+    // A block larger than a slab is handed through, of any odd length.
     for raw_bytes in [0, 1, 4095, 4096, 4097, 1_000_003] {
         let found = shard.get_or_load(raw_bytes as u64, raw_bytes, &mut bench, |frame| {
             frame.fill(7);

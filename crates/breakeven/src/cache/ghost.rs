@@ -1,10 +1,9 @@
 //! Ghosts: what the cache remembers of blocks it no longer holds.
 //!
-//! A [`Ghosts`] table keeps 8 bytes of a dropped block: a fingerprint of its key, when it was
-//! dropped, by what methods compressing it was in vain, and what another one made of it.
-//! A block that comes back while its ghost is young was dropped too early (S3-FIFO, SOSP 2023,
-//! section 4.1), and the shadow needs no second trial of what was found out. One that had its time in the main log
-//! was not: its ghost is old from the first, and no other ages by it.
+//! A [`Ghosts`] table keeps 8 bytes of a dropped block: a fingerprint of its key, and when it was dropped. It also
+//! knows the methods that compressed it in vain, and the ratio of another one. A block that comes back while its ghost
+//! is young was dropped too early (S3-FIFO, SOSP 2023, section 4.1). The shadow needs no second trial of a known
+//! result. A block that had its time in the main log was not: its ghost is old from the first, and no other ages by it.
 //!
 //! Sets of four; a full set forgets its oldest. A fingerprint may lie: one lookup in some 2^22 finds
 //! the ghost of another key, which costs a worse guess and never a wrong byte.
@@ -28,14 +27,14 @@ const STAMP_MASK: u64 = (1 << 24) - 1;
 /// The age of a ghost that is old from the first: half of what a stamp can tell.
 const AGE_OLD: u64 = 1 << 23;
 
-/// What was found out about a block before it was dropped.
+/// The facts found about a block before it was dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
     /// The methods that saved too little, one bit each.
     pub refused: u8,
     /// The method that made its compressed form, if it ever had one.
     method: u8,
-    /// What that left of its bytes, in units of 1/1024, rounded up; 0 for unknown.
+    /// The bytes left by that method as a share, in units of 1/1024, rounded up; 0 for unknown.
     packed_share: u16,
 }
 
@@ -181,7 +180,7 @@ mod tests {
         }
         check(Memory::new(0, 1, 65, 1000), 1000, Some((1, 65)));
         check(Memory::new(0, 1, 1001, 1 << 20), 1 << 20, Some((1, 1024)));
-        // What is no shorter than the block says nothing, nor does the form of an empty one.
+        // A form no shorter than the block says nothing, nor does the form of an empty block.
         check(Memory::new(0, 1, 20, 20), 20, None);
         check(Memory::new(0, 1, 4, 0), 0, None);
     }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arena::Loan;
 
-/// The bytes of a block. They stay as they were found, whatever becomes of the block and even of
-/// the cache; what is put in under the key later is seen by asking again.
+/// The bytes of a block. They stay as they were found, even when the block or the cache is gone. A later block under
+/// the key is seen by asking again.
 ///
 /// A block that was found raw is lent where it lies, and its slab can not be used for anything else
 /// meanwhile. One that was found compressed, or that the cache does not keep, is the guard's own
@@ -38,8 +38,8 @@ impl BlockGuard {
         }
     }
 
-    /// Puts the same guard together anew, out of what it is made of, which the compiler does not see: it
-    /// would copy the guard as a whole instead, and keep others in memory for that.
+    /// Puts the same guard together again, out of parts that the compiler does not see. Otherwise it would copy the
+    /// guard as a whole, and keep others in memory for that.
     #[inline(always)]
     pub(super) fn anew(self) -> BlockGuard {
         match self.held {
@@ -78,7 +78,7 @@ impl fmt::Debug for BlockGuard {
     }
 }
 
-/// What a block outside the slabs takes beside its bytes, entries of tables included.
+/// The bytes of a block outside the slabs beside its own bytes, entries of tables included.
 pub(super) const OWN_BYTES: u64 = 256;
 
 /// A block outside the slabs, charged to its shard until it is gone.

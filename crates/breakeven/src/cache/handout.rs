@@ -1,8 +1,8 @@
-//! What a shard hands out to be used without it: frames to fill, blocks to read, compressed forms to
-//! restore elsewhere; and what that is charged.
+//! Pieces that a shard hands out for use without it: frames to fill, blocks to read, compressed forms to restore
+//! elsewhere. This file also charges them.
 //!
-//! These are the pieces of which a wrapper with a lock makes its operations: nothing here runs a
-//! codec on what was asked for, so nobody waits for somebody else's block.
+//! A wrapper with a lock makes its operations of these pieces. No codec runs here on a requested block, so nobody waits
+//! for somebody else's block.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -23,7 +23,7 @@ pub(super) struct Restoring {
     handle: Handle,
     pub raw_bytes: usize,
     class: u8,
-    /// Asked for, and not only made anew.
+    /// Asked for, and not only made again.
     is_hit: bool,
     /// Hit a second time: it becomes raw again.
     is_second: bool,
@@ -33,7 +33,7 @@ pub(super) struct Restoring {
     anew: Option<(u8, Method)>,
 }
 
-/// What came of restoring a block.
+/// The outcome of restoring a block.
 pub(super) struct Ran {
     /// The time, if it was taken; `Corrupt` if the form was damaged.
     pub time: Result<Option<Seconds>>,
@@ -78,9 +78,9 @@ impl Restoring {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
-    /// Finds a block that can be lent the straight way: it is raw, as hot as can be, no sample, and guards are known to
-    /// be allowed it, which is noted. Nothing else is found out or changed, so others may at once, in other
-    /// lanes. Each instruction counts: the processor overlaps the cache misses of as many hits as it has room for.
+    /// Finds a block that can be lent the straight way: it is raw, as hot as can be, and no sample. Guards are known to
+    /// be allowed it, and that is noted. Nothing else is found out or changed, so others may at once, in other lanes.
+    /// Each instruction counts: the processor overlaps the cache misses of as many hits as it has room for.
     #[inline(always)]
     pub(super) fn find_hot(&self, hash: u64, key: &K, lane: usize) -> Option<Plain<'_>> {
         let entry = self.find_entry(hash, key)?;
@@ -108,8 +108,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         Ok(self.segments.lend(place, raw_bytes))
     }
 
-    /// Charges bytes that are held for a caller outside the slabs, and makes room for them; who holds
-    /// them takes them off [`Shard::charged`] when they are gone.
+    /// Charges bytes that are held for a caller outside the slabs, and makes room for them. Their holder takes them off
+    /// [`Shard::charged`] when they are gone.
     ///
     /// # Errors
     ///

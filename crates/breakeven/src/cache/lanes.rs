@@ -1,13 +1,13 @@
-//! A readers' lock of which readers on several threads write no cache line in common.
+//! A readers' lock; readers on several threads write no cache line in common.
 //!
-//! [`Lanes`] has a few lanes, each on cache lines of its own. Whoever has one of them may read the value, and
-//! whoever has all of them may change it: the "big reader" lock of Linux 2.4. Reading takes one locked
-//! instruction, on a line that mostly nobody else has, and leaving none; changing takes one for each lane
-//! beside those of a mutex. It is for readers that are many and stay for some ten nanoseconds: who changes
-//! the value spins until they have left, and a reader is told to take the whole lock where that is held.
+//! [`Lanes`] has a few lanes, each on cache lines of its own. The holder of one lane may read the value, and the holder
+//! of all lanes may change it: the "big reader" lock of Linux 2.4. Reading takes one locked instruction, on a line that
+//! mostly nobody else has, and leaving takes none. Changing takes one for each lane beside those of a mutex. It is for
+//! readers that are many and stay for some ten nanoseconds. A writer spins until they have left, and a reader must take
+//! the whole lock where that is held.
 //!
-//! `unsafe` stands here for the value, which is shared while a lane is held and one's alone while all are, and for
-//! the right to lend by a lane, which goes with it.
+//! `unsafe` stands here for the value, which is shared while a lane is held and exclusive while all are. It also stands
+//! for the right to lend by a lane, which goes with it.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
@@ -59,14 +59,14 @@ pub(super) struct Entered<'a, T> {
     right: LaneRight,
 }
 
-/// Who has all lanes.
+/// The holder of all lanes.
 pub(super) struct Guard<'a, T> {
     lanes: &'a Lanes<T>,
     /// None once it was let go.
     owner: Option<sync::Guard<'a, ()>>,
 }
 
-/// What of a value only the one who has all lanes uses.
+/// The part of a value that only the holder of all lanes uses.
 pub(super) struct Alone<T>(T);
 
 // SAFETY: a shared one gives nothing of what is in it.
@@ -91,8 +91,8 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Lets a reader in, by this thread's lane if it is free; none if somebody has the whole lock, or the
-    /// lanes are all in use.
+    /// Lets a reader in, by this thread's lane if it is free. None if somebody has the whole lock, or the lanes are all
+    /// in use.
     #[inline(always)]
     pub fn enter(&self) -> Option<Entered<'_, T>> {
         #[cfg(test)]
@@ -105,8 +105,8 @@ impl<T> Lanes<T> {
         Some(Entered {
             lanes: self,
             lane: &self.lanes[number],
-            // SAFETY: the lane was free and now is this reader's until it leaves, and who has all lanes has this
-            // one too: there is no other of this lane for this lock. A lock lends only slabs of its own value.
+            // SAFETY: the lane was free and now is this reader's until it leaves. The holder of all lanes has this one
+            // too, so there is no other right of this lane for this lock. A lock lends only slabs of its own value.
             right: unsafe { LaneRight::new(number) },
         })
     }

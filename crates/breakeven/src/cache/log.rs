@@ -1,19 +1,19 @@
 //! Logs of arena slabs: where the cache's bytes are, raw and compressed alike.
 //!
-//! A [`Log`] is a queue of segments, each one slab; [`Segments`] owns them all. Blocks are appended
-//! to the newest segment and leave with the oldest, whole, so there is no allocation for a block,
-//! no fragmentation but the end of a segment and what was removed in its middle, and a slab is
-//! free for the other pool the moment its segment goes. What deserves to stay is appended again:
-//! FIFO with reinsertion, which is CLOCK, in a log (as Segcache, NSDI 2021).
+//! A [`Log`] is a queue of segments, each one slab; [`Segments`] owns them all. Blocks are appended to the newest
+//! segment and leave with the oldest, whole. So there is no allocation for a block, and no fragmentation but the end of
+//! a segment and the blocks removed in its middle. A slab is free for the other pool the moment its segment goes. A
+//! block that deserves to stay is appended again: FIFO with reinsertion, which is CLOCK, in a log (as Segcache, NSDI
+//! 2021).
 //!
-//! What a segment holds is listed beside it and not in headers between the blocks, so that blocks
-//! of a power of two fill a slab to the last byte and stay aligned. A record names an entry; it is
-//! live while that entry says that its bytes are here, so removing costs nothing here.
+//! The contents of a segment are listed beside it and not in headers between the blocks. So blocks of a power of two
+//! fill a slab to the last byte and stay aligned. A record names an entry. It is live while that entry says that its
+//! bytes are here, so removing costs nothing here.
 //!
-//! A segment of which bytes are lent, to be read or to be filled, moves nothing and goes nowhere; who
-//! lends to readers sets the cap. Loans are given back without a word, so which segments are lent is
-//! found out by asking those of which bytes were lent: not at each loan, but whenever they became as many
-//! as the cap allows. Hits in several lanes at once keep [`Books`] each, and have a part of the cap each.
+//! A segment with lent bytes, to be read or to be filled, moves nothing and goes nowhere. The lender to readers sets
+//! the cap. Loans are given back without a word. So the log asks the segments with lent bytes which are still lent: not
+//! at each loan, but whenever they became as many as the cap allows. Hits in several lanes at once keep [`Books`] each,
+//! and have a part of the cap each.
 #![deny(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -61,7 +61,7 @@ impl Record {
     }
 }
 
-/// What lies in a segment.
+/// The contents of a segment.
 #[derive(Default)]
 struct Contents {
     used_bytes: u32,
@@ -84,17 +84,17 @@ pub(super) struct Segments {
     books: [Books; LANES],
 }
 
-/// What is noted of the loans in one lane, by the one who has it, on cache lines of its own.
+/// The notes on the loans in one lane, kept by its holder, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Books {
     /// Hits that are not counted elsewhere yet.
     hits: AtomicU64,
-    /// How many more segments may be noted. With those that are noted, in each lane by itself, these are no
-    /// more than the cap allows; less than 0 where that must be counted over all lanes.
+    /// How many more segments may be noted. With the noted ones, in each lane by itself, these are no more than the cap
+    /// allows. It is less than 0 where that must be counted over all lanes.
     credit: AtomicI64,
-    /// Segments that were lent to readers in this lane at the last count, and those of which bytes were
-    /// since, by a bit each. Who has a number that was another's when it was noted counts as noted.
+    /// Segments that were lent to readers in this lane at the last count, and those lent since, by a bit each. A
+    /// segment whose number was another's when it was noted counts as noted.
     noted: Vec<AtomicU64>,
 }
 
@@ -112,8 +112,8 @@ impl Books {
         (&self.noted[number as usize / 64], 1 << (number % 64))
     }
 
-    /// Notes a segment, if the lane knows that it may. It decides nothing by what it loads of the segment, so
-    /// that the processor may go on with the next hit meanwhile.
+    /// Notes a segment, if the lane knows that it may. No decision depends on its loads of the segment, so that the
+    /// processor may go on with the next hit meanwhile.
     #[inline(always)]
     fn note(&self, number: u32) -> bool {
         let (word, bit) = self.at(number);
@@ -129,8 +129,7 @@ impl Books {
         true
     }
 
-    /// Goes through the noted segments and forgets those of which no reader has bytes; returns how many these
-    /// were.
+    /// Goes through the noted segments and forgets those without readers; returns how many these were.
     fn forget(&self, is_read: impl Fn(usize) -> bool) -> i64 {
         let mut forgotten = 0;
         for (index, word) in self.noted.iter().enumerate() {
@@ -302,8 +301,9 @@ impl Segments {
             .bytes_mut(place.offset as usize, length)
     }
 
-    /// Returns a block's bytes, to be lent to a reader in a lane while others may be in other lanes, and notes that, if it
-    /// is known that the cap allows it and that nobody fills them; else whoever has the segments alone finds out.
+    /// Returns a block's bytes, to be lent to a reader in a lane while others may be in other lanes, and notes that. It
+    /// does so if the cap is known to allow it and nobody is known to fill them; else the sole holder of the segments
+    /// finds out.
     #[inline(always)]
     pub fn plain(&self, lane: usize, place: Place, length: usize) -> Option<Plain<'_>> {
         // No segment has the number of no bytes.
@@ -382,7 +382,7 @@ impl Segments {
         slab.lend(place.offset as usize, length)
     }
 
-    /// Counts the segments of which readers have bytes. What is lent next is counted again.
+    /// Counts the segments with readers. The next loans are counted again.
     pub fn count_lent(&mut self) -> usize {
         for (lane, books) in self.books.iter().enumerate() {
             books.forget(|number| self.is_read(number, lane));
@@ -459,7 +459,7 @@ impl Segments {
     /// they come back by [`Segments::recycle`].
     pub fn rewind(&mut self, number: u32) -> Vec<Record> {
         let list = self.lists.pop().unwrap_or_default();
-        // What is appended next may lie where a block was that readers had.
+        // The next block may lie in the place of one that readers had.
         self.slab_mut(number).thaw();
         let segment = &mut self.contents[number as usize];
         segment.used_bytes = 0;
@@ -709,7 +709,7 @@ mod tests {
         drop(first);
         assert_eq!(segments.count_lent(), 1);
         drop(second);
-        // Who fills is no reader, and keeps it all the same.
+        // A loader that fills is no reader, and keeps it all the same.
         assert_eq!((segments.count_lent(), segments.is_lent(number)), (0, true));
         segments.take_back(number, frame_loan);
         assert!(!segments.is_lent(number));

@@ -1,15 +1,14 @@
 //! The buffer cache: raw and compressed blocks in one budget, split by what each byte is worth.
 //!
-//! A [`Shard`] holds blocks of bytes under keys. Part of its memory may hold them compressed: more
-//! of them fit, fewer are loaded, but what is compressed must be restored. Whether that pays
-//! depends on what a miss takes here, on the data and on how it is accessed, so all of that is
-//! measured while the cache works, and the split, the method and what is admitted follow it
-//! ([`Policy::Adaptive`]); compressing nothing is one of the choices. A [`Cache`] is shards for
+//! A [`Shard`] holds blocks of bytes under keys. Part of its memory may hold them compressed: more of them fit, fewer
+//! are loaded, but a compressed block must be restored. Whether that pays depends on the cost of a miss here, on the
+//! data and on the accesses. All of that is measured while the cache works, and the split, the method and the rule of
+//! admission follow it ([`Policy::Adaptive`]). Compressing nothing is one of the choices. A [`Cache`] is shards for
 //! many threads.
 //!
-//! Promises: memory in use never exceeds the budget but for lent slabs; a block's bytes are those
-//! that were put in under its key, or it is absent; a damaged compressed form is found and counts as
-//! absent; a block that was changed is written before it is dropped. Not here: threads of its own, files.
+//! Promises: memory in use never exceeds the budget except for lent slabs. A block's bytes are those that were put in
+//! under its key, or it is absent. A damaged compressed form is found and counts as absent. A block that was changed is
+//! written before it is dropped. Not here: threads of its own, files.
 //!
 //! Source: Harper 2018, which works the trade out on paper (`model`), and asks for this at its end.
 #![deny(unsafe_code)]

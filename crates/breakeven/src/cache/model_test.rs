@@ -1,8 +1,7 @@
-//! The shard against a map: no byte but what was put in, and every byte accounted for after each
-//! operation.
+//! The shard against a map: no byte but those put in, and every byte accounted for after each operation.
 //!
-//! A cache may forget, so the map says what a block must be if it is found; what must be found is
-//! left to the tests of the policy.
+//! A cache may forget, so the map gives the right content of a block that is found. The tests of the policy check that
+//! blocks are found.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -91,7 +90,7 @@ impl Tested {
         let arena = self.segments.arena().stats();
         assert_eq!(arena.in_use_bytes, memory.slab_bytes);
         assert!(arena.mapped_bytes <= memory.slab_bytes.max(arena.budget_bytes));
-        // What goes aside while it is lent goes for good when room is made next.
+        // A block put aside while it is lent goes for good when room is made next.
         let lent = self.segments.count_lent();
         if lent + self.aside.len() == 0 {
             let (found, most) = (memory.in_use_bytes(), memory.budget_bytes);

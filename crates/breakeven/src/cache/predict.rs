@@ -1,14 +1,12 @@
-//! What splits would come to: the shadow's replicas on accesses that are made up or recorded, without
-//! blocks and without a clock.
+//! The prediction of splits: the shadow's replicas on made-up or recorded accesses, without blocks and without a clock.
 //!
-//! [`predict`] runs one replica for each [`Arm`] and counts what its accesses came to: misses,
-//! restorations, compressions. What these cost is the caller's to say, so one run answers for any
-//! price. A data set of more blocks than a shadow can know is made smaller, and the memory with it:
-//! of made-up accesses each key stands for as many blocks of equal rank, so that none of the skew is
-//! lost; of a trace a sample of the keys is kept, as the shadow does (SHARDS, FAST 2015). The first
-//! part of the accesses fills the cache and is not counted.
+//! [`predict`] runs one replica for each [`Arm`] and counts the outcomes of its accesses: misses, restorations,
+//! compressions. The caller prices these, so one run answers for any price. A data set of more blocks than a shadow can
+//! know is made smaller, and the memory with it. Of made-up accesses each key stands for as many blocks of equal rank,
+//! so that none of the skew is lost. Of a trace a sample of the keys is kept, as the shadow does (SHARDS, FAST 2015).
+//! The first part of the accesses fills the cache and is not counted.
 //!
-//! What it leaves out: trials, and the time that finding and filling the split takes.
+//! It leaves out trials, and the time that finding and filling the split takes.
 #![deny(unsafe_code)]
 
 use std::collections::HashSet;
@@ -41,7 +39,7 @@ const SEED: u64 = 7;
 /// Replicas that one shadow may have.
 const ARMS_MAX: usize = 256;
 
-/// What is asked for.
+/// The accesses.
 #[derive(Clone, Copy, Debug)]
 pub enum Accesses<'a> {
     /// Made up: how they spread over so many blocks.
@@ -55,8 +53,8 @@ pub enum Accesses<'a> {
 pub struct BlockKind {
     /// Their share of all blocks; shares are taken in proportion.
     pub share: f64,
-    /// What each method leaves of a byte of them. A block that keeps more than 7/8 of its bytes is
-    /// never held compressed.
+    /// The bytes that each method leaves of a byte of them. A block that keeps more than 7/8 of its bytes is never held
+    /// compressed.
     pub packed_per_raw: Vec<f64>,
 }
 
@@ -69,8 +67,7 @@ pub struct Prospect {
     pub block_bytes: u32,
     /// Methods that may compress, at most 4.
     pub methods: Vec<Method>,
-    /// What the blocks are, at most 8 kinds; which key is of which kind has nothing to do with how
-    /// often it is asked for.
+    /// The kinds of the blocks, at most 8. The kind of a key is independent of how often it is asked for.
     pub kinds: Vec<BlockKind>,
     /// The splits to be tried, raw-only not among them.
     pub arms: Vec<Arm>,
@@ -79,7 +76,7 @@ pub struct Prospect {
     pub part: f64,
 }
 
-/// What accesses came to under one split.
+/// The outcome of accesses under one split.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predicted {
     /// The split.
@@ -117,8 +114,7 @@ impl Predicted {
     }
 }
 
-/// Foresees a cache: what accesses come to under raw-only, which is the first of what is returned, and
-/// under each split.
+/// Predicts a cache: the outcome of accesses under raw-only, which comes first in the result, and under each split.
 ///
 /// # Errors
 ///
@@ -217,7 +213,7 @@ impl Prospect {
         let memory = SLABS_SHARE * self.memory_bytes as f64;
         let slab = self.slab_bytes();
         let usable = (memory - SLABS_UNUSED * slab).max(0.0);
-        // A small cache compresses less than it is told to, for blocks as they are keep some slabs.
+        // A small cache compresses less than it is asked to, for raw blocks keep some slabs.
         let share_max = (1.0 - RAW_SLABS_MIN as f64 * slab / memory).max(0.0);
         let held = arms.iter().map(|arm| Arm {
             compressed_share: arm.compressed_share.min(share_max),
@@ -286,7 +282,7 @@ impl Prospect {
     }
 }
 
-/// Keys of made-up accesses, each of which stands for as many blocks that follow each other in rank.
+/// Keys of made-up accesses. Each stands for as many blocks that follow each other in rank.
 struct Strata {
     /// Cumulated shares of the accesses by rank.
     weights: Vec<f64>,

@@ -1,8 +1,8 @@
-//! A replica: what the cache would hold, and what that would cost, under one policy.
+//! A replica: the contents and the cost of the cache under one policy.
 //!
-//! The queues, counters and rules of the shard (`evict.rs`) on a sample of its keys, without the bytes: what is
-//! changed there is changed here, or the shadow foretells another cache than this one. [`shadow`](super::shadow)
-//! runs one replica for each [`Arm`] and compares what they come to.
+//! The queues, counters and rules of the shard (`evict.rs`) on a sample of its keys, without the bytes. A change there
+//! must be made here too, or the shadow predicts another cache than this one. [`shadow`](super::shadow) runs one
+//! replica for each [`Arm`] and compares their costs.
 #![deny(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use super::costs::Costs;
 
 /// Methods a shard may use.
 pub(super) const METHODS_MAX: usize = 4;
-/// What codecs do.
+/// The operations of codecs.
 pub(super) const ENCODE: usize = 0;
 pub(super) const DECODE: usize = 1;
 /// Bytes that an entry takes beside its block.
@@ -31,7 +31,7 @@ pub(super) const GHOSTS_SHARE: f64 = 0.9;
 pub struct Arm {
     /// The share of memory for compressed blocks, 0 to 1; 0 compresses nothing.
     pub compressed_share: f64,
-    /// Which of the shard's methods compresses.
+    /// The shard's method that compresses.
     pub method: u8,
     /// Whether blocks that were never asked for again are compressed where others must make way for them:
     /// while the compressed share has room all are.
@@ -64,7 +64,7 @@ impl Arm {
     }
 }
 
-/// What is known of a sampled key.
+/// The facts about a sampled key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Key {
     pub hash: u64,
@@ -85,13 +85,13 @@ impl Key {
 }
 
 pub(super) const INCOMPRESSIBLE: u32 = u32::MAX;
-/// Marks a size that was guessed from the class when the block was first taken for compressed, and
-/// that stays until it is known, so that what is booked in is booked out.
+/// Marks a size that was guessed from the class when the block was first taken for compressed. It stays until the size
+/// is known, so that the same size is booked in and booked out.
 const GUESSED: u32 = 1 << 31;
 
 /// Where one replica has one key.
 pub(super) mod state {
-    // Of who is raw, how often it was hit; of who is not, one bit of it says something else.
+    // Of a raw block, how often it was hit; of others, one bit of it says something else.
     pub const SMALL: u8 = 1;
     pub const MAIN: u8 = 2;
     pub const RAW: u8 = SMALL | MAIN;
@@ -138,7 +138,7 @@ pub(super) struct Replica {
     pub events: Events,
 }
 
-/// What accesses came to under one arm.
+/// The outcome of accesses under one arm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// All of them.
@@ -161,7 +161,7 @@ impl Events {
     }
 }
 
-/// What a replica works on beside its own queues.
+/// The inputs of a replica beside its own queues.
 pub(super) struct World<'a> {
     pub arm: &'a Arm,
     /// Whether all victims are compressed while the compressed share has room.
@@ -200,7 +200,7 @@ impl World<'_> {
         u64::from(self.keys[usize::from(key)].raw_bytes)
     }
 
-    /// The compressed size under the arm's method; none for what does not shrink.
+    /// The compressed size under the arm's method; none for a block that does not shrink.
     pub fn packed_bytes(&mut self, key: u16) -> Option<u64> {
         let key = &mut self.keys[usize::from(key)];
         let raw = f64::from(key.raw_bytes);
@@ -425,8 +425,8 @@ impl Replica {
         while self.is_over() && self.evict_raw(world) {}
     }
 
-    /// Goes over to another arm, that of `world`. What it holds compressed, of `key_count` keys, stays, and counts
-    /// as if the arm's method had made it.
+    /// Goes over to another arm, that of `world`. The blocks that it holds compressed, of `key_count` keys, stay, and
+    /// count as if the arm's method had made them.
     pub fn follow(&mut self, world: &mut World, key_count: usize, sampled_bytes: f64) {
         self.packed_bytes = 0;
         for key in 0..key_count as u32 {

@@ -1,18 +1,17 @@
 //! Miniature simulations: what the cache would cost under other policies, all the time.
 //!
-//! A [`Shadow`] runs one replica of the cache for each [`Arm`]: the same queues, counters and rules
-//! on a spatial sample of the keys, chosen by hash, in a memory as many times smaller, without the
-//! bytes (Waldspurger et al., USENIX ATC 2017, section 3; the sampling is that of SHARDS, FAST 2015).
-//! A replica is charged what its misses, compressions and restorations would cost at the prices
-//! measured here, so the arm of least cost is the best static split, method and rule of admission
-//! for what was accessed lately. Raw-only is an arm like the others: when it wins compression
-//! stops, and starts again when another wins; and what it would have cost less what the cache really
-//! spent, changes of the arm and half-filled pools included, is the gain of the ledger. One replica more goes
-//! over from arm to arm as the cache does: by what it finds, accesses are weighed where arms are compared.
+//! A [`Shadow`] runs one replica of the cache for each [`Arm`]: the same queues, counters and rules, without the bytes.
+//! It takes a spatial sample of the keys, chosen by hash, and a memory as many times smaller (Waldspurger et al.,
+//! USENIX ATC 2017, section 3; the sampling is that of SHARDS, FAST 2015). A replica is charged the cost of its misses,
+//! compressions and restorations at the prices measured here. So the arm of least cost is the best static split, method
+//! and rule of admission for the recent accesses. Raw-only is an arm like the others: when it wins compression stops,
+//! and starts again when another wins. The gain of the ledger is raw-only's cost less the cache's real spending,
+//! changes of the arm and half-filled pools included. One more replica goes over from arm to arm as the cache does. Its
+//! outcomes weigh the accesses where arms are compared.
 //!
-//! Costs are compared on the same accesses, so that what all arms share cancels out, and over groups
-//! of keys, whose disagreement is the error of the sample. The shadow leaves an arm only for one that
-//! is better by more than that; old accesses fade, so that phases of the workload are followed.
+//! Costs are compared on the same accesses, so that the costs common to all arms cancel out. They are compared over
+//! groups of keys, and the disagreement of the groups is the error of the sample. The shadow leaves an arm only for one
+//! that is better by more than that. Old accesses fade, so that it follows phases of the workload.
 //!
 //! It is bounded in memory by the number of keys it may know, and in time by the share of keys it
 //! samples, which the shard sets. It knows no bytes and reads no clock.
@@ -35,16 +34,16 @@ const FADE: f64 = 0.92;
 const WINDOWS_MIN: u32 = 5;
 /// Windows after which a replica that began empty holds what the cache does.
 const SETTLED_WINDOWS: u32 = 12;
-/// Where the cache finds nothing so many times as often as its own replica does, and by more than chance, the
-/// sample has too few of the keys that fit barely, and replicas are given less memory: a step in so many windows,
-/// so that what it did is seen before the next, down to a least share.
+/// The cache may miss so many times as often as its own replica does, and by more than chance. Then the sample has too
+/// few of the keys that fit barely, and replicas are given less memory. They get a step in so many windows, so that its
+/// effect is seen before the next, down to a least share.
 const MISSES_UNFORESEEN: f64 = 1.5;
 const MISSES_UNFORESEEN_ERRORS: f64 = 3.0;
 const ROOM_STEP: f64 = 0.01;
 const ROOM_STEP_WINDOWS: u32 = 4;
 const ROOM_MIN: f64 = 0.8;
-/// An arm must be better by so many standard errors of the difference, where compressing begins, and
-/// where it goes on otherwise or ends; and by this share of the cost.
+/// An arm must be better by so many standard errors of the difference, where compressing begins, and where it goes on
+/// otherwise or ends. It must also be better by this share of the cost.
 const ERRORS_MIN: f64 = 1.0;
 const ERRORS_MIN_LATER: f64 = 0.4;
 const GAIN_MIN: f64 = 0.003;
@@ -53,8 +52,8 @@ const GAIN_MIN_LATER: f64 = 0.01;
 const REPAID_MIN: f64 = 0.5;
 /// So much of it suffices for another method's pool, where what the arm in force saved pays for the rest.
 const REPAID_MIN_BY_SAVINGS: f64 = 0.25;
-/// What beginning arms may lose at any time, of what raw-only would have cost until then: with what finding out
-/// costs this keeps within the hundredth that is promised.
+/// The most that beginning arms may lose at any time, as a share of raw-only's cost until then. With the cost of
+/// finding out, this keeps within the promised hundredth.
 const LOSS_MAX: f64 = 0.004;
 /// An arm is given up when the cache surely lost so many times what filling its pool costs.
 const FILLINGS_LOST_MAX: f64 = 4.0;
@@ -68,7 +67,7 @@ const KEYS_PER_BLOCK: u64 = 4;
 const THINNED: f64 = 0.85;
 /// Groups of sampled keys, whose disagreement tells the error.
 pub(super) const GROUPS: usize = 16;
-/// What an access finds: a block raw, compressed, or nothing.
+/// The outcomes of an access: a block raw, compressed, or nothing.
 const OUTCOMES: usize = 3;
 pub(super) const FOUND_RAW: usize = 0;
 pub(super) const FOUND_PACKED: usize = 1;
@@ -84,22 +83,22 @@ pub(super) struct Sample {
     pub class: u8,
 }
 
-/// What the cache itself came to when a sampled key is asked for.
+/// The cache's own figures when a sampled key is asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Actual {
-    /// What this access found.
+    /// The outcome of this access.
     pub outcome: usize,
     /// Accesses so far, by what they found.
     pub found: [u64; OUTCOMES],
-    /// What misses, compressing and restoring cost so far.
+    /// The cost of misses, compressing and restoring so far.
     pub spent: f64,
     /// Whether it holds compressed forms.
     pub has_forms: bool,
 }
 
-/// What an arm would have saved of late against the one in force, never less than nothing (the cumulated sum of
-/// Page 1954), and what its compressing came to since that was last nothing, which is when Page's sum puts the
-/// change of the workload.
+/// An arm's recent saving against the one in force, never less than nothing (the cumulated sum of Page 1954). With it
+/// goes the cost of its compressing since the sum was last nothing, which is when Page's sum puts the change of the
+/// workload.
 #[derive(Clone, Copy, Debug, Default)]
 struct CumulatedSum {
     saved: f64,
@@ -125,7 +124,7 @@ impl CumulatedSum {
 struct Strata {
     /// How many they were, faded.
     counts: [f64; OUTCOMES],
-    /// What each counts for.
+    /// The weight of each outcome.
     weights: [f64; OUTCOMES],
 }
 
@@ -139,10 +138,10 @@ impl Default for Strata {
 }
 
 impl Strata {
-    /// Weighs by how much more or less often the cache found something than the sampled share of its
-    /// accesses did, which corrects for keys the sample has too many or too few of (post-stratification,
-    /// Cochran 1977, section 5A.9). Raw hits have no weight: what the sample lacks of them, or has too many,
-    /// are hits of the hottest keys, which every arm holds raw (SHARDS-adj, Waldspurger et al., FAST 2015).
+    /// Weighs by how much more or less often the cache had an outcome than the sampled share of its accesses did. That
+    /// corrects for keys that the sample has too many or too few of (post-stratification, Cochran 1977, section 5A.9).
+    /// Raw hits have no weight. The hits that the sample lacks, or has too many of, are hits of the hottest keys, which
+    /// every arm holds raw (SHARDS-adj, Waldspurger et al., FAST 2015).
     fn weigh(&mut self, expected: &[f64; OUTCOMES]) {
         for outcome in [FOUND_PACKED, FOUND_NOTHING] {
             let (expected, found) = (expected[outcome], self.counts[outcome]);
@@ -177,20 +176,20 @@ pub(super) struct Shadow {
     windows: u32,
     /// `sums[arm]`: faded cost by what the access found in the cache's own replica, and by group of keys.
     sums: Vec<[[f64; GROUPS]; OUTCOMES]>,
-    /// What of it went into compressing and restoring, by what the access found.
+    /// The part of it that went into compressing and restoring, by the outcome of the access.
     work_sums: Vec<[[f64; 2]; OUTCOMES]>,
-    /// What the access that is simulated costs each arm, and what of that is compressing.
+    /// The cost of the simulated access for each arm, and the part of it that is compressing.
     costs_now: Vec<[f64; 2]>,
     /// Against the arm in force, since it came in force.
     cumulated: Vec<CumulatedSum>,
-    /// By what the cache's own replica found, and by what the cache found.
+    /// By the outcome in the cache's own replica, and by that in the cache.
     simulated: Strata,
     actual: Strata,
     /// Faded counts of what the cache's accesses found, as many times fewer as fewer keys are sampled.
     found_expected: [f64; OUTCOMES],
-    /// What the cache's accesses had found at the end of the last window.
+    /// The outcomes of the cache's accesses at the end of the last window.
     counted: [u64; OUTCOMES],
-    /// What the cache had spent when a key was sampled last.
+    /// The cache's spending when a key was sampled last.
     spent: Option<f64>,
     /// From which window on the cache is what raw-only is: forms that went leave room that it fills.
     alike_from: u32,
@@ -198,33 +197,31 @@ pub(super) struct Shadow {
     filled_from: u32,
     chosen: usize,
     gain: Gain,
-    /// What it was when the arm in force came in force.
+    /// The gain when the arm in force came in force.
     gain_before: Gain,
     /// Whether the arm in force was begun with all victims, while it has room.
     fills: bool,
 }
 
-/// What the cache spent, and what raw-only would have cost, each access for as many as its key stands for.
+/// The cache's spending, and raw-only's cost, each access for as many as its key stands for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gain {
     sampled: u64,
     /// Spent while the cache was what raw-only is; and else.
     spent_raw: f64,
     spent: f64,
-    /// What raw-only would have cost meanwhile, by what accesses found and by group of keys, and how many
-    /// accesses that is.
+    /// Raw-only's cost meanwhile, by outcome and by group of keys, and the number of those accesses.
     raw_only: [[f64; GROUPS]; OUTCOMES],
     accesses: [[f64; GROUPS]; OUTCOMES],
-    /// What the cache's own replica saved against that of raw-only. Of the same keys, it is sure where
-    /// little is saved or lost; but the cache costs more than its replica, which loses nothing to slabs
-    /// that are not full and to forms made anew.
+    /// The saving of the cache's own replica against that of raw-only. Both have the same keys, so it is sure where
+    /// little is saved or lost. But the cache costs more than its replica, which loses nothing to slabs that are not
+    /// full and to forms made again.
     simulated: f64,
 }
 
 impl Shadow {
-    /// Makes a shadow of a cache with so many methods in `memory_bytes`, or in up to twice as much where
-    /// that is for few keys; none if it is for too few to say anything. What was saved is counted on
-    /// from `gain`.
+    /// Makes a shadow of a cache with so many methods in `memory_bytes`, or in up to twice as much where that is for
+    /// few keys. None if it is for too few to say anything. Savings are counted on from `gain`.
     pub fn new(method_count: usize, memory_bytes: u64, gain: Gain) -> Option<Shadow> {
         let many = Arm::grid(method_count, &[0.5, 0.8, 0.95], &[0.5, 0.8, 0.95]);
         if Shadow::keys_max(many.len() + 1, memory_bytes) >= KEYS_FOR_ALL_ARMS {
@@ -277,7 +274,7 @@ impl Shadow {
         shadow
     }
 
-    /// Makes a shadow of a cache of this capacity that samples every key, of which there may be 2^16.
+    /// Makes a shadow of a cache of this capacity that samples every key; there may be 2^16 of them.
     pub fn of_all_keys(arms: Vec<Arm>, capacity_bytes: u64) -> Shadow {
         let mut shadow = Shadow::of_arms(arms, u64::MAX, Gain::default());
         shadow.reset(1.0, capacity_bytes);
@@ -311,9 +308,9 @@ impl Shadow {
         (left / Shadow::key_bytes(replica_count) as u64).min(1 << 16) as usize
     }
 
-    /// Bytes for each key: its row of states, two places in the queues of each replica (most keys
-    /// are in one queue, and queues grow by doubling), itself, and its part of the table and of the
-    /// list of vacant numbers.
+    /// Bytes for each key: its row of states, and two places in the queues of each replica (most keys are in one queue,
+    /// and queues grow by doubling). The key itself comes on top, with its part of the table and of the list of vacant
+    /// numbers.
     fn key_bytes(arm_count: usize) -> usize {
         arm_count * (1 + 2 * size_of::<u16>()) + size_of::<Key>() + 8
     }
@@ -337,8 +334,8 @@ impl Shadow {
         self.arms.len() - 1
     }
 
-    /// Starts anew with another share of the keys and another size of the cache; the arm in force
-    /// and what it saved remain.
+    /// Starts again with another share of the keys and another size of the cache. The arm in force and its saving
+    /// remain.
     pub fn reset(&mut self, sampled_share: f64, capacity_bytes: u64) {
         self.threshold = (sampled_share.clamp(0.0, 1.0) * HASH_SPAN as f64) as u64;
         self.capacity_bytes = capacity_bytes;
@@ -394,9 +391,9 @@ impl Shadow {
         self.threshold as f64 / HASH_SPAN as f64
     }
 
-    /// Returns the largest share of keys that fits its memory, if a cache of this capacity holds
-    /// blocks of `block_bytes`: that many keys may be known for each raw block, compressed and ghosts.
-    /// Where they are more the shadow thins them out.
+    /// Returns the largest share of keys that fits its memory, if a cache of this capacity holds blocks of
+    /// `block_bytes`. So many keys may be known for each raw block, compressed and ghosts. Where they are more the
+    /// shadow thins them out.
     pub fn share_max(&self, capacity_bytes: u64, block_bytes: u64) -> f64 {
         let blocks = capacity_bytes / (block_bytes + ENTRY_BYTES);
         (self.keys_max as f64 / (KEYS_PER_BLOCK * blocks).max(1) as f64).min(1.0)
@@ -468,7 +465,7 @@ impl Shadow {
         self.accesses.is_multiple_of(WINDOW) && self.close_window(sample, actual, costs)
     }
 
-    /// Books what the cache spent since a key was sampled last, and what raw-only would have cost.
+    /// Books the cache's spending since a key was sampled last, and raw-only's cost.
     fn book(&mut self, actual: &Actual, group: usize, raw_only: f64) {
         let spent = actual.spent - self.spent.replace(actual.spent).unwrap_or(actual.spent);
         let share = self.sampled_share();
@@ -487,14 +484,14 @@ impl Shadow {
         }
     }
 
-    /// Takes in what a method made of a sampled key's block; none for what does not shrink.
+    /// Takes in a method's result on a sampled key's block; none for one that does not shrink.
     pub fn learn(&mut self, hash: u64, method: u8, packed_bytes: Option<u32>, costs: &Costs) {
         let Some(key) = self.find(hash) else { return };
         let known = packed_bytes.unwrap_or(INCOMPRESSIBLE);
         if self.keys[usize::from(key)].packed_bytes[usize::from(method)] == known {
             return;
         }
-        // What was booked at the old size is booked out at it.
+        // A block booked in at the old size is booked out at it.
         let mut differences = vec![0i64; self.arms.len()];
         let is_held = |world: &World| {
             let is_packed = world.state(key) & state::PACKED != 0;
@@ -537,7 +534,7 @@ impl Shadow {
         self.fills
     }
 
-    /// Returns what the arms in force saved, to be counted on or told.
+    /// Returns the savings of the arms in force, to be counted on or reported.
     pub fn gain(&self) -> Gain {
         self.gain
     }
@@ -645,9 +642,9 @@ impl Shadow {
         has_moved
     }
 
-    /// Gives the replicas less memory where they would hold what the cache does not, and more again where it holds
-    /// more: of the keys the sample has some too few or too many, and where data nearly fit that decides whether they
-    /// do. No weight says so, for what no replica misses has none.
+    /// Gives the replicas less memory where they would hold blocks that the cache does not, and more again where it
+    /// holds more. The sample has some keys too few or too many, and where data nearly fit that decides whether they
+    /// do. No weight shows this, for an access that no replica misses has none.
     fn fit_room(&mut self, costs: &Costs) {
         if self.windows < self.room_from || !self.windows.is_multiple_of(ROOM_STEP_WINDOWS) {
             return;
@@ -713,7 +710,7 @@ impl Shadow {
         self.follow(costs);
     }
 
-    /// Returns what was saved since the arm in force came in force, if that can be told; nothing of raw-only.
+    /// Returns the saving since the arm in force came in force, if that can be known; nothing of raw-only.
     fn saved_by_arm(&self) -> Option<Estimate> {
         if self.chosen == 0 {
             return None;
@@ -722,18 +719,19 @@ impl Shadow {
         estimate.map(|(saved, _)| saved)
     }
 
-    /// Says whether the cache surely spent more than raw-only would have since its arm came in force, which saved so
-    /// much, by more than filling a pool and finding that out may cost: whatever the replicas say.
+    /// Returns whether the cache surely spent more than raw-only would have since its arm came in force, with `saved`
+    /// as its saving. The difference must exceed the allowed cost of filling a pool and finding that out. The replicas
+    /// have no say.
     fn has_failed(&self, saved: &Estimate, sample: &Sample, costs: &Costs) -> bool {
         let filling = self.filling_cost(&self.arms[self.chosen], sample, costs);
         saved.high < -FILLINGS_LOST_MAX * filling
     }
 
-    /// Says whether an arm may be begun, and then whether all victims may be compressed until its pool is full: where
-    /// it would have saved a part of what filling that costs, and where what is lost until then, if all ended then, is
-    /// little of what was spent so far. While it fills, it saves half as much as of late. Compressing costs what it
-    /// would have cost of late where only what was asked for again fills the pool, which takes longer; and where all
-    /// victims do, what all that raw-only let go would have cost, at `encode` a byte.
+    /// Returns whether an arm may be begun, and then whether all victims may be compressed until its pool is full. It
+    /// must have saved a part of the cost of filling the pool. The loss until then, if all ended then, must be little
+    /// of the spending so far. While it fills, it saves half as much as of late. Compressing costs as much as of late
+    /// where only blocks that were asked for again fill the pool, which takes longer. Where all victims do, it costs
+    /// all that raw-only let go, at `encode` a byte.
     fn may_begin(&self, arm: usize, filling: f64, encode: f64) -> Option<bool> {
         let CumulatedSum {
             saved,
@@ -758,11 +756,11 @@ impl Shadow {
         found.map(|(fills, _)| fills)
     }
 
-    /// Says whether the arm in force, which compresses, may make way for another: where that would have saved a
-    /// part of what it costs to compress what its pool holds more, and of what it costs to load again what its pool
-    /// holds less. A pool that another method has to compress is paid whole, for the forms there are still serve; but
-    /// up to three quarters of it by what the arm in force really `saved`, so that with it nothing is lost. Going back to
-    /// raw-only is free.
+    /// Returns whether the arm in force, which compresses, may make way for another. That must have saved a part of two
+    /// costs: of compressing the blocks that its pool holds more, and of loading again those that it holds less. A pool
+    /// that another method has to compress is paid whole, for the forms there are still serve. Up to three quarters of
+    /// it may come from the arm's real saving, `saved`, so that with it nothing is lost. Going back to raw-only is
+    /// free.
     fn may_change(
         &self,
         arm: usize,
@@ -795,13 +793,13 @@ impl Shadow {
         by_outcome.map(|(sums, weight)| sums[of] * weight).sum()
     }
 
-    /// Returns what compressing a block anew by the method of the arm in force saves while the new form
-    /// stays, over what that costs, where `method` made its old form and it was hit so often lately: what
-    /// misses cost more with all forms by that method than with all by the arm's, less what restorations
-    /// cost less, which count as often as the form is hit, and less the error of the sample; over what the
-    /// arm's compressing costs in the same time. For a form stays, on the mean, as long as it takes to
-    /// compress as many as are held (Little 1961), so its part of what the pool saves meanwhile is what all
-    /// save over how many are compressed. None where the sample does not tell.
+    /// Returns the worth of compressing a block again by the method of the arm in force: its saving while the new form
+    /// stays, over its cost. `method` made the old form, and the block had `hits` of late. The saving is the difference
+    /// in misses with all forms by that method and with all by the arm's. Dearer restorations, which count as often as
+    /// the form is hit, and the error of the sample are taken off. The cost is that of the arm's compressing in the
+    /// same time. A form stays, on the mean, as long as compressing as many as are held takes (Little 1961). So its
+    /// part of the pool's saving meanwhile is the saving of all, over the number compressed. None where the sample is
+    /// no evidence.
     pub fn worth_anew(&self, method: u8, hits: u8) -> Option<f64> {
         let other = Arm {
             method,
@@ -818,9 +816,9 @@ impl Shadow {
         Some(saved / self.work(self.chosen, ENCODE))
     }
 
-    /// Lets the cache's own replica go over to the arm that was chosen. What it holds compressed stays,
-    /// and counts as if the arm's method had made it: that costs it nothing, unlike the cache, which
-    /// compresses anew what is worth it.
+    /// Lets the cache's own replica go over to the arm that was chosen. The blocks that it holds compressed stay, and
+    /// count as if the arm's method had made them. That costs it nothing; the cache itself compresses again the blocks
+    /// that are worth it.
     fn follow(&mut self, costs: &Costs) {
         let (own, keys) = (self.own(), self.keys.len());
         self.arms[own] = self.arms[self.chosen];
@@ -832,7 +830,7 @@ impl Shadow {
         });
     }
 
-    /// What it costs to fill an arm's pool with blocks such as this one.
+    /// The cost of filling an arm's pool with blocks such as this one.
     fn filling_cost(&self, arm: &Arm, sample: &Sample, costs: &Costs) -> f64 {
         let per_byte = costs.per_byte(sample.class, arm.method);
         let blocks = self.blocks_packed(arm.compressed_share, sample, per_byte);
@@ -896,10 +894,10 @@ impl Gain {
         self.spent_raw + self.raw_only.as_flattened().iter().sum::<f64>()
     }
 
-    /// Returns what was saved against raw-only since the cache was made, with the interval that the groups of
-    /// keys tell, and what raw-only would have cost, in the unit of the prices; none before some windows.
-    /// How many accesses found what is known of all of them: the groups' errors are by how much raw-only
-    /// would have cost more or less than it costs all accesses that found the same (Cochran 1977, section 5A.9).
+    /// Returns the saving against raw-only since the cache was made, with the interval that the groups of keys give. It
+    /// also returns raw-only's cost, in the unit of the prices. None before some windows. The number of accesses with
+    /// each outcome is known for all accesses. So the groups' errors are the differences of raw-only's cost from its
+    /// cost for all accesses of the same outcome (Cochran 1977, section 5A.9).
     pub fn estimate(&self) -> Option<(Estimate, f64)> {
         if self.sampled < u64::from(WINDOW * WINDOWS_MIN) {
             return None;
@@ -941,7 +939,7 @@ mod tests {
         told(MISS, &[(COMPRESS, RESTORE, 0.3)])
     }
 
-    /// Costs of a miss, and by method of compressing and restoring a block, with what is left of a byte.
+    /// Costs of a miss, and by method of compressing and restoring a block, with the bytes left of a byte.
     fn told(miss: f64, methods: &[(f64, f64, f64)]) -> Costs {
         let per_byte = |&(encode, decode, packed): &(f64, f64, f64)| PerByte {
             encode: encode / f64::from(BLOCK),
@@ -985,14 +983,14 @@ mod tests {
         let (in_force, rarely) = worth(1e-3, 1);
         let (_, often) = worth(1e-3, 3);
         assert!(in_force == 1 && often > 10.0 && rarely > often);
-        // What is hit often is better restored by the quicker method, which is in force here.
+        // A block that is hit often is better restored by the quicker method, which is in force here.
         let (in_force, rarely) = worth(26e-6, 1);
         let (_, often) = worth(26e-6, 3);
         assert!(in_force == 0 && rarely < 1.0 && often > 1.0);
     }
 
-    /// Every key is sampled, and the cache is what its own replica is: what is told must be the difference
-    /// of what it and raw-only came to, from the first access to the last.
+    /// Every key is sampled, and the cache is the same as its own replica. The reported saving must be the difference
+    /// between its cost and raw-only's, from the first access to the last.
     #[test]
     fn savings_are_counted_through_changes_of_the_arm() {
         let costs = costs();
@@ -1098,7 +1096,7 @@ mod tests {
         check((1.0, 5.0, 10.0), 0.79, 0.0, None);
         check((1.0, 5.0, 10.0), 0.81, 0.0, Some(true));
         check((0.99, 4.95, 9.9), 0.81, 0.0, None);
-        // What was lost before counts, what was saved does not.
+        // An earlier loss counts, an earlier saving does not.
         check((1.0, 5.0, 10.0), 0.81, -0.1, None);
         check((1.0, 5.0, 10.0), 0.79, 5.0, None);
         // Nothing is lost where half of the saving pays for the work.
@@ -1133,7 +1131,7 @@ mod tests {
         let mut check = |from: (f64, u8), to: (f64, u8), earned: f64, price: f64| {
             shadow.chosen = number(from.0, from.1);
             shadow.gain.sampled = u64::from(WINDOW * WINDOWS_MIN);
-            // What other arms saved before pays for nothing.
+            // The earlier savings of other arms pay for nothing.
             shadow.gain_before.spent = -7.0;
             shadow.gain.spent = -7.0 - earned;
             let to = number(to.0, to.1);
@@ -1147,7 +1145,7 @@ mod tests {
         check((0.8, 0), (0.5, 0), 0.0, 0.5 * blocks(0.3) * MISS);
         check((0.5, 0), (0.5, 1), 0.0, 2.0 * blocks(0.5) * COMPRESS);
         check((0.8, 1), (0.0, 0), 0.0, 0.0);
-        // What was saved pays for a part of another method's pool.
+        // The saving pays for a part of another method's pool.
         let filling = 2.0 * blocks(0.5) * COMPRESS;
         check((0.5, 0), (0.5, 1), 0.5 * filling, 0.5 * filling);
         check(

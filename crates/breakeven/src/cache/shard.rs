@@ -1,20 +1,17 @@
 //! One shard of the cache: raw and compressed blocks in one budget, by one policy, for one thread.
 //!
-//! New blocks are loaded in place into the small raw log; who is asked for again moves to the main
-//! one; what leaves the raw logs is compressed or dropped, as the [`Arm`] in force says; what is hit
-//! twice while compressed becomes raw again and keeps its compressed form, its twin, until that
-//! leaves on its own, so that taking it back costs nothing (S3-FIFO, SOSP 2023, for the raw logs;
-//! for the compressed one FIFO with reinsertion as often as a form was of use). A [`Shadow`] chooses the
-//! arm.
+//! New blocks are loaded in place into the small raw log, and a block that is asked for again moves to the main one. A
+//! block that leaves the raw logs is compressed or dropped, as the [`Arm`] in force says. A block that is hit twice
+//! while compressed becomes raw again and keeps its compressed form, its twin, until that leaves on its own, so that
+//! taking it back costs nothing. The raw logs are S3-FIFO (SOSP 2023); the compressed log is FIFO with reinsertion as
+//! often as a form was of use. A [`Shadow`] chooses the arm.
 //!
-//! The budget is memory: slabs, entries, table, ghosts and shadow together never exceed it, in
-//! flight loads included; only the [`Bench`], which a thread shares between shards, is on top.
-//! Bytes of a slab that nothing lies in count like the others.
+//! The budget is memory: slabs, entries, table, ghosts and shadow together never exceed it, loads in flight included.
+//! Only the [`Bench`], which a thread shares between shards, is on top. Empty bytes of a slab count like the others.
 //!
-//! Operations come in pieces, so that a wrapper can load, compress and restore while it does not
-//! hold the shard: a [`Reservation`] is filled and committed; a [`Handle`] says by its version
-//! whether its block is still the same. Keys are compared whole. How eviction works is in
-//! `evict.rs`.
+//! Operations come in pieces, so that a wrapper can load, compress and restore while it does not hold the shard. A
+//! [`Reservation`] is filled and committed; a [`Handle`] says by its version whether its block is still the same. Keys
+//! are compared whole. How eviction works is in `evict.rs`.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -39,8 +36,8 @@ use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::units::{Estimate, Seconds};
 
-/// The share of measured access cost that trials of methods may take. `decide::Trials` weighs one more costly pick against what it may
-/// save; here a sampled block is encoded by every method beside whatever is done with it.
+/// The share of measured access cost that trials of methods may take. `decide::Trials` weighs one more costly pick
+/// against its possible saving. Here every method encodes a sampled block, beside its normal handling.
 const TRIAL_SHARE: f64 = 0.001;
 /// As many misses as it takes to fill the cache so many times may be counted on for trials.
 const FILLS_AHEAD: f64 = 8.0;
@@ -58,7 +55,7 @@ const FIRST_LOADS: u64 = 64;
 const THIN_BELOW: f64 = 0.8;
 /// The part of the budget that a wrapper's benches may take, at most.
 const BENCH_SHARE: u64 = 4;
-/// What a sampled access is taken to cost before one was timed.
+/// The assumed cost of a sampled access before one was timed.
 const SAMPLE_COST_GUESS: f64 = 400e-9;
 /// A sampled access that took more than so many usual ones counts as so many.
 const SAMPLE_OUTLIER: f64 = 4.0;
@@ -73,13 +70,13 @@ pub enum Policy {
     RawOnly,
     /// Always the same.
     Static(Arm),
-    /// As much as it takes to hold this many times the bytes that are used, above 0, if the data shrink
-    /// enough: where one knows what is to be held, and not what a miss takes. The first of the methods
-    /// compresses, and the next one from when it has held too little while some three caches were filled.
+    /// The share that holds this many times the bytes that are used, above 0, if the data shrink enough. It is for
+    /// users who know the data to be held, and not the cost of a miss. The first of the methods compresses. The next
+    /// one takes over when it has held too little while some three caches were filled.
     Expansion(f64),
 }
 
-/// What [`Cache::get_or_load`](super::Cache::get_or_load) shall load: the length of a block, and what kind of data it is.
+/// The block that [`Cache::get_or_load`](super::Cache::get_or_load) shall load: its length, and the kind of its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockSpec {
     /// Bytes that the loader fills.
@@ -109,7 +106,7 @@ pub struct ShardOptions {
     pub methods: Vec<Method>,
     /// How the pools are split. Default adaptive.
     pub policy: Policy,
-    /// What seconds cost. Default: time.
+    /// The cost of seconds. Default: time.
     pub prices: AccessPrices,
     /// The share of the budget that the shadow may fill; up to twice as much where that is for few
     /// keys. More of it narrows the errors of its estimates. Default 0.005.
@@ -135,8 +132,8 @@ impl Default for ShardOptions {
 }
 
 impl ShardOptions {
-    /// Makes the defaults for a budget and blocks of `block_bytes`: slabs of about 1/256 of the budget,
-    /// since three are half full, from 16 KiB to 1 MiB, and of four blocks at least.
+    /// Makes the defaults for a budget and blocks of `block_bytes`. Slabs have about 1/256 of the budget, since three
+    /// are half full; from 16 KiB to 1 MiB, and at least four blocks.
     pub fn sized(budget_bytes: u64, block_bytes: usize) -> ShardOptions {
         let wanted = (budget_bytes / 256).clamp(16 << 10, 1 << 20) as usize;
         let slab_bytes = wanted.max(4 * block_bytes).next_power_of_two();
@@ -148,7 +145,7 @@ impl ShardOptions {
     }
 }
 
-/// What a shard did, and where its bytes are.
+/// The counters of a shard, and the places of its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ShardStats {
     /// Accesses that found a block as it is.
@@ -225,7 +222,7 @@ pub struct ShardMemory {
     pub budget_bytes: u64,
     /// Bytes of slabs, used or not.
     pub slab_bytes: u64,
-    /// Bytes of entries, table, ghosts, shadow and lists, and what a wrapper charged.
+    /// Bytes of entries, table, ghosts, shadow and lists, and the bytes that a wrapper charged.
     pub overhead_bytes: u64,
     /// Bytes of raw blocks.
     pub raw_bytes: u64,
@@ -254,8 +251,8 @@ impl ShardMemory {
         self.held_bytes += other.held_bytes;
     }
 
-    /// Returns the expansion factor: bytes of blocks held, as they are, over bytes in use; above 1
-    /// only where compressing makes more of the memory than it is.
+    /// Returns the expansion factor: raw bytes of the blocks held, over bytes in use. It is above 1 only where
+    /// compressing makes more of the memory than it is.
     pub fn expansion(&self) -> f64 {
         self.held_bytes as f64 / self.in_use_bytes().max(1) as f64
     }
@@ -268,7 +265,7 @@ pub struct Handle {
     pub(super) version: u32,
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// The bytes as they are.
@@ -302,8 +299,8 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Returns the bytes to load the block into, which are zeros at first: what a loader leaves, as after a short
-    /// read, must not be another key's block.
+    /// Returns the bytes to load the block into, zeros at first. Bytes that a loader leaves, as after a short read,
+    /// must not be another key's block.
     pub fn frame_mut(&mut self) -> &mut [u8] {
         if !self.is_own {
             // Here and not where room is made, which others wait for.
@@ -324,9 +321,8 @@ impl Reservation {
 ///
 /// # Cost
 ///
-/// For each block 40 bytes beside its key (48 with one of 8 bytes), 4 for its vacant number, 8 for its
-/// place in a segment, 6 to 12 of the table, 16 to 32 of ghosts; and, if adaptive, 1/200 of the budget
-/// for the shadow.
+/// For each block 40 bytes beside its key (48 with one of 8 bytes), 4 for its vacant number, and 8 for its place in a
+/// segment. The table takes 6 to 12, ghosts 16 to 32; and, if adaptive, the shadow takes 1/200 of the budget.
 ///
 /// # Example
 ///
@@ -343,8 +339,8 @@ impl Reservation {
 /// assert!(shard.get(&7, &mut bench).is_some());
 /// # Ok::<(), breakeven::Error>(())
 /// ```
-// In this order: what hits write lies elsewhere, and what is counted first, so that what a hit reads of the shard
-// may stay in several cores' caches.
+// In this order: fields that hits write lie elsewhere, and counters come first. So the fields that a hit reads may stay
+// in several cores' caches.
 #[repr(C)]
 pub struct Shard<K, S = KeyHasher> {
     pub(super) stats: ShardStats,
@@ -359,11 +355,12 @@ pub struct Shard<K, S = KeyHasher> {
     /// Segments that were to go while they were lent, with the log they came from.
     pub(super) aside: Vec<(u32, Queue)>,
     ghosts: Ghosts,
-    // What is large and seldom asked is in boxes: a shard is moved when it is made, by way of stacks that may be small.
+    // Large fields that are seldom used are in boxes: a shard is moved when it is made, by way of stacks that may be
+    // small.
     pub(super) costs: Box<Costs>,
     /// None where the policy is fixed, and while no method can pay.
     pub(super) shadow: Option<Box<Shadow>>,
-    /// What was saved up to when the shadow was put away.
+    /// The saving up to when the shadow was put away.
     past_gain: Box<Gain>,
     /// Classes on which methods were tried, one bit each.
     classes_tried: u8,
@@ -501,8 +498,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     ///
     /// # Errors
     ///
-    /// What `load` returns; the block is not held then, nor if `load` panics. [`Error::Invalid`] for a
-    /// block that there is no memory for.
+    /// The error of `load`; the block is not held then, nor if `load` panics. [`Error::Invalid`] for a block that there
+    /// is no memory for.
     pub fn get_or_load<'a>(
         &'a mut self,
         key: K,
@@ -542,7 +539,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         Ok(self.bytes(handle).expect("a block just committed"))
     }
 
-    /// Puts a block in, in the place of what was held under its key; returns whether it is held.
+    /// Puts a block in, in place of the block under its key; returns whether it is held.
     pub fn insert(&mut self, key: K, bytes: &[u8], class: u8, bench: &mut Bench) -> bool {
         self.remove(&key);
         let Some(mut reservation) = self.reserve(key, bytes.len(), class, bench) else {
@@ -714,7 +711,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         time: Option<&MissTime>,
         bench: &mut Bench,
     ) -> Handle {
-        // Whoever never asked for the frame has a block of zeros.
+        // A loader that never asked for the frame has a block of zeros.
         reservation.frame_mut();
         let Reservation {
             entry: number,
@@ -754,8 +751,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Changes the budget at once: what goes over it is compressed or dropped. Slabs of
-    /// which bytes are lent stay.
+    /// Changes the budget at once: blocks over it are compressed or dropped. Slabs with lent bytes stay.
     ///
     /// # Cost
     ///
@@ -789,10 +785,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.arm
     }
 
-    /// Returns what compressing saved against raw-only, with its 95 % interval, and what raw-only
-    /// would have cost, in the unit of the prices; none where the shadow saw too little. It is what the shadow
-    /// finds that raw-only would have cost, less what was spent, changes of the arm, pools that fill and forms
-    /// made anew included; what finding out cost is not taken off.
+    /// Returns the saving of compression against raw-only, with its 95 % interval, and raw-only's cost, in the unit of
+    /// the prices. None where the shadow saw too little. The saving is raw-only's cost, as the shadow finds it, less
+    /// the spending. That includes changes of the arm, pools that fill and forms made again, but not the cost of
+    /// finding out.
     pub fn gain(&self) -> Option<(Estimate, f64)> {
         let gain = self.shadow.as_ref().map_or(*self.past_gain, |it| it.gain());
         gain.estimate()
@@ -896,7 +892,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             entry.packed_bytes,
             entry.raw_bytes,
         );
-        // Who leaves the main log had its time.
+        // A block that leaves the main log had its time.
         let is_young = !entry.raw.is_some() || entry.queue() == Queue::Small;
         self.ghosts.remember(hash, &memory, is_young);
     }
@@ -1298,8 +1294,8 @@ mod tests {
         }
     }
 
-    /// Neither the frame of a block that is kept, nor memory for one that is too large, nor room that nobody
-    /// wrote to shows what it held before.
+    /// Neither the frame of a kept block, nor memory for one that is too large, nor room that nobody wrote to shows its
+    /// former contents.
     #[test]
     fn what_a_loader_leaves_is_zero() {
         let (mut shard, mut bench) = shard(Policy::RawOnly, [1.0, 1.0]);
@@ -1327,8 +1323,8 @@ mod tests {
         assert!(block.iter().all(|byte| *byte == 0), "another key's bytes");
     }
 
-    /// What the first method was tried on in vain, and dropped, the second one compresses; nothing is tried
-    /// twice by one of them while it is remembered.
+    /// The second method compresses the blocks on which the first was tried in vain, and which were dropped. Neither
+    /// tries a block twice while it is remembered.
     #[test]
     fn a_method_that_makes_nothing_says_nothing_of_another() {
         let arm = |method| Arm {

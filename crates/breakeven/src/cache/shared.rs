@@ -1,18 +1,17 @@
 //! The cache for many threads: a thin wrapper over [`Shard`]s.
 //!
-//! Keys are spread over shards by their hash, each behind a lock that is held to look up, to make
-//! room and to put in, and never while a loader runs or a block that was asked for is restored. Hits of what is raw
-//! and hot, which change nothing, share it ([`Lanes`]). A key
-//! is loaded once at a time: who asks for it meanwhile waits for that load and gets what it got, its
-//! error or its panic too ([`Turn`]). A load that was overtaken by an insertion or a removal of its
-//! key is not kept, so no older bytes come back. Blocks are handed out as [`BlockGuard`]s.
+//! Keys are spread over shards by their hash. Each shard is behind a lock that is held to look up, to make room and to
+//! put in. It is never held while a loader runs or a requested block is restored. Hits of hot raw blocks, which change
+//! nothing, share it ([`Lanes`]). A key is loaded once at a time. A thread that asks for it meanwhile waits for that
+//! load and gets its result, its error or its panic too ([`Turn`]). A load that was overtaken by an insertion or a
+//! removal of its key is not kept, so no older bytes come back. Blocks are handed out as [`BlockGuard`]s.
 //!
-//! The budget is divided evenly. It covers what the shards cover, loads in flight, what guards hold
-//! outside the slabs, and the codecs' memory up to a quarter of it. Only slabs that guards pin stay above
-//! a budget that was lowered.
+//! The budget is divided evenly. It covers the contents of the shards, loads in flight, the bytes of guards outside the
+//! slabs, and the codecs' memory up to a quarter of it. After the budget was lowered, only slabs that guards pin stay
+//! above it.
 //!
-//! What has to make room compresses victims, one at a time and without the lock; only where the budget
-//! or a list changes its size a segment may leave under it. Not here: threads of its own.
+//! A thread that has to make room compresses victims, one at a time and without the lock. A segment may leave under the
+//! lock only where the budget or a list changes its size. Not here: threads of its own.
 #![deny(unsafe_code)]
 
 use std::any::Any;
@@ -47,7 +46,7 @@ const SHARDS_PER_PROCESSOR: usize = 4;
 const SHARDS_MAX: usize = 1024;
 /// Slabs that guards may hold of each shard, if nothing else was said.
 const GUARD_SLABS_MIN: u64 = 8;
-/// What a load in flight takes beside its frame.
+/// The bytes of a load in flight beside its frame.
 pub(super) const TURN_BYTES: u64 = 256;
 
 /// How a cache is made.
@@ -58,15 +57,15 @@ pub struct CacheOptions {
     /// Bytes of a usual block, by which slabs are sized: blocks of up to four times as many bytes are
     /// sure to be kept. Default 8 KiB.
     pub block_bytes: usize,
-    /// Shards, rounded up to a power of two; none for one in 16 MiB of the budget, at most four for
-    /// each processor, rounded down, and no more than leave guards eight slabs of each. More of them get
-    /// in each other's way less, and know less each. Default none.
+    /// Shards, rounded up to a power of two. None for one in 16 MiB of the budget, at most four for each processor,
+    /// rounded down, and so few that guards have eight slabs of each. More shards get in each other's way less, and
+    /// know less each. Default none.
     pub shard_count: Option<usize>,
     /// Methods that may compress, at most 4. Default lz4:1 and zstd:1.
     pub methods: Vec<Method>,
     /// How raw and compressed blocks share the memory. Default adaptive.
     pub policy: Policy,
-    /// What seconds cost. Default: time.
+    /// The cost of seconds. Default: time.
     pub prices: AccessPrices,
     /// The most bytes that guards may keep from being used for anything else, whole slabs for blocks
     /// that lie in the cache. Each shard has an even part of it. None for a quarter of the budget, or
@@ -138,10 +137,10 @@ pub(super) fn guard_bytes_max(asked: Option<u64>, shard: &ShardOptions) -> u64 {
     asked.unwrap_or_else(usual)
 }
 
-/// What a cache did, over all shards.
+/// The counters of a cache, over all shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CacheStats {
-    /// What the shards did.
+    /// The counters of the shards.
     pub shards: ShardStats,
     /// Where their bytes are.
     pub memory: ShardMemory,
@@ -170,9 +169,8 @@ pub struct CacheStats {
 ///
 /// # Panics
 ///
-/// Where hashing or comparing a key panics, and from then on, unless it was about to be a hit of a raw
-/// block, whatever asks for a key of the same shard. What was changed there is still written when the cache is
-/// dropped.
+/// Where hashing or comparing a key panics. From then on any call for a key of the same shard panics, unless it was
+/// about to be a hit of a raw block. Changed blocks there are still written when the cache is dropped.
 ///
 /// # Example
 ///
@@ -195,7 +193,7 @@ pub struct Cache<K: Copy + Eq + Hash, S: BuildHasher + Clone = KeyHasher> {
     pub(super) waits: Waits,
     /// Held while the budget changes, so that all shards end with the same.
     resizing: Mutex<()>,
-    /// What guards may hold of each shard, if the options said so.
+    /// The bytes that guards may hold of each shard, if the options gave them.
     guard_bytes_max: Option<u64>,
     /// None where blocks are not changed in the cache.
     pub(super) write: Option<Hook<K>>,
@@ -226,7 +224,7 @@ pub(super) struct State<K, S> {
     pub(super) stats: SlotStats,
 }
 
-/// What is counted beside the shard.
+/// The counters beside the shard.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SlotStats {
     waits: u64,
@@ -237,7 +235,7 @@ pub(super) struct SlotStats {
     pub write_failures: u64,
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 enum Found {
     Block(BlockGuard),
     Packed(Handle),
@@ -299,7 +297,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             ..sized
         };
         let guards = guard_bytes_max(cache.guard_bytes_max, &shard);
-        // Without adapters, each of which would move a slot by way of the stack.
+        // Without adapters: each of them would move a slot by way of the stack.
         let mut slots = Vec::with_capacity(count);
         for _ in 0..count {
             let benches = (Arc::clone(&cache.benches.bytes), count as u64);
@@ -315,10 +313,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// # Errors
     ///
     /// [`Error::Limit`] if guards hold as much as the options allow.
-    // Always inline, as all that a raw hit does, and what comes another way is put together anew, so that a
-    // guard stays in registers: returned by way of memory it is copied 16 bytes at once after it was written
-    // by eight. That waits for all that went before, the cache misses of whoever read the last block too: a
-    // byte anywhere of a page took 137 ns in place of 94.
+    // Always inline, as all parts of a raw hit, and the other paths put their result together again, so that a guard
+    // stays in registers. Returned by way of memory, it is copied 16 bytes at once after it was written by eight. That
+    // copy waits for all earlier work, even for the cache misses of the last block's reader. A byte anywhere of a page
+    // took 137 ns in place of 94.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<Option<BlockGuard>> {
         let hash = self.hasher.hash_one(key);
@@ -353,17 +351,16 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// The bytes are zeros before, and those the loader leaves, as after a short read, stay zeros. A block that is
     /// held, or is being loaded by somebody else, comes in the length it has, whatever `block` says.
     ///
-    /// One thread loads a key at a time; the others that ask for it wait. The loader holds no lock and
-    /// may use the cache. What is put in or removed under the key while it runs makes its block one
-    /// that is handed out and not kept, and those who waited ask again at once.
+    /// One thread loads a key at a time; the others that ask for it wait. The loader holds no lock and may use the
+    /// cache. An insertion or removal under the key while it runs makes its block one that is handed out and not kept.
+    /// Those who waited ask again at once.
     ///
     /// # Errors
     ///
-    /// What the loader returns, for all who wait for it then; for these [`Error::Panicked`] if it
-    /// panicked. [`Error::Limit`] as [`Cache::get`], and for a block that is not kept and larger than
-    /// what guards may hold. [`Error::Invalid`] if waiting for a load of the key would never end
-    /// because this thread is, directly or by way of others, what that load waits for; threads that
-    /// a loader starts and waits for itself are not seen.
+    /// The loader's error, for all who wait for it then; for these [`Error::Panicked`] if it panicked. [`Error::Limit`]
+    /// as [`Cache::get`], and for a block that is not kept and larger than guards may hold. [`Error::Invalid`] if
+    /// waiting for a load of the key would never end, because that load waits for this thread, directly or by way of
+    /// others. Threads that a loader starts and waits for itself are not seen.
     ///
     /// # Panics
     ///
@@ -437,9 +434,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         }
     }
 
-    /// Puts a block in that is in the store already, in the place of what was held under its key;
-    /// returns whether it is held. Where that is dirty the new one is too, so that what is written last
-    /// is what was put in last.
+    /// Puts in a block that is in the store already, in place of the block under its key; returns whether it is held.
+    /// Where that is dirty the new one is too, so that the last insertion is also the last write.
     ///
     /// # Errors
     ///
@@ -468,9 +464,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         Ok(state.remove(hash, key))
     }
 
-    /// Changes the budget at once: what goes over it is compressed or dropped. Pinned slabs stay until
-    /// their guards are gone and their shard makes room again, and dirty blocks until they are written,
-    /// which is tried at once where they are too many for it.
+    /// Changes the budget at once: blocks over it are compressed or dropped. Pinned slabs stay until their guards are
+    /// gone and their shard makes room again. Dirty blocks stay until they are written, which is tried at once where
+    /// they are too many for it.
     ///
     /// # Errors
     ///
@@ -489,7 +485,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 .with(|bench| state.shard.set_budget(each, bench));
             state.shard.guard_bytes_max =
                 guard_bytes_max(self.guard_bytes_max, &state.shard.options);
-            // What may be lent was counted by the old cap.
+            // Loans were counted by the old cap.
             state.shard.segments.count_lent();
             is_dirty |= state.has_too_many_dirty();
         }
@@ -519,8 +515,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     }
 
     pub(super) fn slot(&self, hash: u64) -> &Slot<K, S> {
-        // Not the bits by which ghosts, tables and the shadow's groups find their place, and mixed, for
-        // hashers that leave them as they are in the key.
+        // Not the bits by which ghosts, tables and the shadow's groups find their place. They are mixed, for hashers
+        // that leave them as they are in the key.
         let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let index = (mixed >> 32) as usize & (self.slots.len() - 1);
         &self.slots[index]
@@ -778,7 +774,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         Ok(OwnBlock::charged(memory, &self.charged))
     }
 
-    /// Says whether a dirty block is to be written before another becomes one: from half of what guards
+    /// Returns whether a dirty block is to be written before another becomes one: from half of the bytes that guards
     /// may hold, and from a quarter of the budget on.
     pub(super) fn has_too_many_dirty(&self) -> bool {
         let own = self.dirty.len() as u64 * OWN_BYTES;
@@ -799,8 +795,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         self.shard.remove_hashed(hash, key)
     }
 
-    /// Lets what is being loaded under a key not be kept. Who waits for it looks again at once: what
-    /// comes of that load does not concern them any more.
+    /// Marks a load under a key so that its block is not kept. Those who wait for it look again at once: the result of
+    /// that load does not concern them any more.
     pub(super) fn overtake(&mut self, key: &K) {
         if !self.turns.is_empty()
             && let Some(turn) = self.turns.remove(key)
@@ -884,7 +880,7 @@ impl Room {
 pub(super) struct Benches {
     idle: std::sync::Mutex<Vec<Bench>>,
     idle_max: usize,
-    /// What all of them hold.
+    /// The bytes of all of them.
     bytes: Arc<AtomicU64>,
 }
 

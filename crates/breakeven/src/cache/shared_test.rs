@@ -1,9 +1,8 @@
 //! The cache for many threads: against a map in one thread, then by several, in orders of the
 //! system's choice and of the scheduler's.
 //!
-//! Threads are held to one rule. A block carries its key and a version; the store counts versions up
-//! and tells, once the cache knows of one. Whoever asks after that finds this version or a later
-//! one, of this key, whatever else goes on.
+//! Threads are held to one rule. A block carries its key and a version; the store counts versions up and tells, once
+//! the cache knows of one. A later reader finds this version or a newer one, of this key, under all other traffic.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -21,7 +20,7 @@ use crate::testing::{is_full, seeded};
 type Tested = Cache<u64, Fixed>;
 type Task = Box<dyn FnOnce() + Send>;
 
-/// What [`CacheOptions`] of small blocks make of small budgets.
+/// The slab size that [`CacheOptions`] choose for small blocks and small budgets.
 const SLAB: usize = 16 << 10;
 
 fn lz4(compressed_share: f64) -> Policy {
@@ -246,7 +245,7 @@ struct World {
     block_bytes: usize,
     /// Versions in the store.
     stored: Vec<AtomicU64>,
-    /// Versions that the cache was told of.
+    /// Versions that the cache knows of.
     told: Vec<AtomicU64>,
     /// One writer of a key at a time.
     writers: Vec<Mutex<()>>,
@@ -373,7 +372,7 @@ fn no_order_mixes_up_what_is_being_restored() {
         }
         let before = world.cache.stats().shards;
         assert!(before.compressed > 20, "{before:?}");
-        // The oldest of what is compressed, and what pushes it out.
+        // The oldest of the compressed blocks, and those that push it out.
         let reader = |world: &World| {
             for key in [10, 11, 10, 11] {
                 world.ask(key);
@@ -656,7 +655,7 @@ fn a_loader_may_use_the_cache_but_not_wait_for_itself() {
         Ok(())
     });
     assert_eq!(*block.expect("loaded"), [2; 100]);
-    // What the loader puts in itself is newer than what it loads.
+    // A block that the loader puts in itself is newer than the one it loads.
     let block = cache.get_or_load(5, 100, |frame| {
         cache.insert(5, &[6; 50], 0)?;
         frame.fill(5);
@@ -741,8 +740,8 @@ fn guards_have_a_cap() {
     audit(&cache);
 }
 
-/// Loads blocks by loaders that say they are done and leave their frame's end as it is, as after a short read,
-/// in a cache whose memory held other keys' blocks before.
+/// Loads blocks by loaders that report success and leave their frame's end as it is, as after a short read. The cache's
+/// memory held other keys' blocks before.
 fn check_unfilled(name: &str, policy: Policy) {
     const OTHERS: u64 = 4000;
     let mut random = seeded(name, 0x51de);

@@ -1,8 +1,7 @@
 //! Locks of the concurrent cache: the standard library's, which tests can put under a scheduler.
 //!
-//! No user code runs under these locks but hashing and comparing of keys, so a poisoned one means
-//! that a key panicked there, or a bug here: who comes after panics too, but for destructors, which
-//! take the lock as it is, to save what is not written.
+//! No user code runs under these locks but hashing and comparing of keys, so a poisoned one means that a key panicked
+//! there, or a bug here. Later calls panic too. Only destructors take the lock as it is, to save unwritten blocks.
 #![deny(unsafe_code)]
 
 #[cfg(not(test))]

@@ -1,9 +1,9 @@
 //! Work on a block that one thread does and others wait for.
 //!
-//! A [`Turn`] ends once, with what there is to say to those who waited; whoever holds one ends it,
-//! if by a panic then with that. Nobody waits in vain: [`Waits`] knows who waits for whom, and
-//! refuses a wait that would close a circle, be it of one thread that comes back for its own block
-//! or of several. It sees the threads of one cache, and only threads that wait in it.
+//! A [`Turn`] ends once, with a result for those who waited. Its holder always ends it; after a panic it ends with
+//! that. Nobody waits in vain: [`Waits`] knows who waits for whom, and refuses a wait that would close a circle. The
+//! circle may be one thread that comes back for its own block, or several threads. It sees the threads of one cache,
+//! and only threads that wait in it.
 #![deny(unsafe_code)]
 
 use std::collections::HashMap;
@@ -65,7 +65,7 @@ impl Turn {
 /// A turn that is ended when this is dropped, if not before.
 pub(super) struct Ending {
     pub turn: Arc<Turn>,
-    /// By what it ends; none for a failure.
+    /// The result by which it ends; none for a failure.
     end: Option<End>,
 }
 
@@ -97,7 +97,7 @@ impl Drop for Ending {
     }
 }
 
-/// Which thread waits for which turn.
+/// The threads, and the turn that each waits for.
 #[derive(Default)]
 pub(super) struct Waits {
     waiting: Mutex<HashMap<ThreadId, Arc<Turn>>>,

@@ -1,15 +1,14 @@
 //! Changing blocks in the cache, and writing them to where they belong before they leave it.
 //!
-//! A changed block is dirty until the cache's hook has written it. Dirty blocks lie beside the shards,
-//! outside what is evicted, so none can be dropped unwritten; they count against the budget and
-//! against what guards may hold, and from half of that or a quarter of the budget on, whichever is
-//! less, every further change first writes the oldest back. A block that was written goes into its
-//! shard as if it had been loaded.
+//! A changed block is dirty until the cache's hook has written it. Dirty blocks lie beside the shards, outside
+//! eviction, so none can be dropped unwritten. They count against the budget and against the bytes of guards. From half
+//! of those or a quarter of the budget on, whichever is less, every further change first writes the oldest back. A
+//! block that was written goes into its shard as if it had been loaded.
 //!
-//! Whoever changes or writes a block holds its [`Claim`]; others who would change it wait, and who
-//! reads it sees it as it was. So no change is lost to another, and no write overtakes a later one. The
-//! hook runs without a lock and may read from the cache; if it fails or panics the block stays
-//! dirty, and whoever asked for room or for the write is told.
+//! A thread that changes or writes a block holds its [`Claim`]. Others who would change it wait, and readers see it as
+//! it was. So no change is lost to another, and no write overtakes a later one. The hook runs without a lock and may
+//! read from the cache. If it fails or panics the block stays dirty, and the thread that asked for room or for the
+//! write gets the error.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -26,7 +25,7 @@ use super::turn::{End, Ending, Turn};
 use crate::error::{Error, Result};
 use crate::pool::message_of;
 
-/// What writes a block to where it belongs.
+/// The function that writes a block to its place.
 pub(super) type Hook<K> = Box<dyn Fn(&K, &[u8]) -> Result<()> + Send + Sync>;
 
 /// A block that is not written yet.
@@ -62,13 +61,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Claim<'_, K, S> {
     }
 }
 
-/// A block that is being changed: a copy, which takes the block's place, dirty, when the guard is
-/// dropped, if it was borrowed to be changed. Nobody else changes the block before that.
+/// A block in the process of change: a copy. If it was borrowed to be changed, it takes the block's place, dirty, when
+/// the guard is dropped. Nobody else changes the block before that.
 ///
-/// If a panic ends the scope of the guard the block stays as it was. Any other way out publishes what
-/// was changed so far, an early return by `?` too: call [`WriteGuard::discard`] before, or change
-/// the block in one go. A thread that holds a guard and waits for one that asks for the same block,
-/// as the parent of scoped threads does, waits for ever.
+/// If a panic ends the scope of the guard the block stays as it was. Any other way out publishes the changes so far, an
+/// early return by `?` too: call [`WriteGuard::discard`] before, or change the block in one go. A thread that holds a
+/// guard and waits for one that asks for the same block, as the parent of scoped threads does, waits for ever.
 pub struct WriteGuard<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone = KeyHasher> {
     claim: Claim<'a, K, S>,
     block: Option<OwnBlock>,
@@ -76,7 +74,7 @@ pub struct WriteGuard<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone = KeyHashe
     is_changed: bool,
     /// The guard was made while a panic unwound, which does not end the guard's own scope.
     was_panicking: bool,
-    /// Who waits for the claim asks which thread has it.
+    /// A waiter for the claim asks which thread has it.
     _stays: PhantomData<*const ()>,
 }
 
@@ -113,10 +111,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> WriteGuard<'_, K, S> {
 }
 
 impl<K: Copy + Eq + Hash> Cache<K> {
-    /// Makes an empty cache of which blocks may be changed; `write` writes a block to where it belongs.
+    /// Makes an empty cache of blocks that may be changed; `write` writes a block to its place.
     ///
-    /// What is dirty when the cache is dropped is written then, and an error is lost: call
-    /// [`Cache::flush`] before.
+    /// Dirty blocks are written when the cache is dropped, and an error is lost then: call [`Cache::flush`] before.
     ///
     /// # Errors
     ///
@@ -146,8 +143,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         Ok(cache)
     }
 
-    /// Takes a block out without writing it, for one that cannot be written any more, as of a file that
-    /// was cut; returns whether it was held. What was changed of it is lost.
+    /// Takes a block out without writing it; returns whether it was held. It is for a block that cannot be written any
+    /// more, as of a file that was cut. Its changes are lost.
     ///
     /// # Errors
     ///
@@ -303,8 +300,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         })
     }
 
-    /// Puts a block in whose bytes are in the store already, if nobody changes it; dirty if what it
-    /// replaces is, so that no write comes after it that is older.
+    /// Puts in a block whose bytes are in the store already, if nobody changes it. It is dirty if the block it replaces
+    /// is, so that no older write comes after it.
     pub(super) fn insert_claimed(&self, key: K, bytes: &[u8], class: u8) -> Result<bool> {
         let claim = self.claim(&key)?;
         {
@@ -405,7 +402,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Cache<K, S> {
     fn drop(&mut self) {
         let Some(hook) = &self.write else { return };
         for slot in &self.slots {
-            // Nobody else has the cache. What is dirty is whole even where a key panicked.
+            // Nobody else has the cache. Dirty blocks are whole even where a key panicked.
             let mut state = slot.lock_even_poisoned();
             let dirty: Vec<(K, Dirty)> = state.dirty.drain().collect();
             drop(state);

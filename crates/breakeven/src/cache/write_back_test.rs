@@ -1,7 +1,7 @@
 //! Changes of blocks: none is lost, whatever is evicted, removed, flushed or fails meanwhile.
 //!
-//! A block is a counter. Threads count it up in the cache, the hook writes it to a store, loaders read
-//! it from there: in the end the store must hold as many as were counted.
+//! A block is a counter. Threads count it up in the cache, the hook writes it to a store, and loaders read it from
+//! there. In the end the store must hold the full count.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -130,7 +130,7 @@ impl Counters {
     }
 }
 
-/// What a hook may fail with here, or too many guards.
+/// The errors that a hook may fail with here, or too many guards.
 fn assert_is_fault(error: &Error) {
     let is_fault = matches!(
         error,
@@ -257,7 +257,7 @@ fn a_block_that_cannot_be_written_stays() {
     is_there();
     tolerate(Err::<(), _>(cache.set_budget(0).expect_err("not written")));
     is_there();
-    // What is put in over it is to be written too.
+    // A block put in over it is to be written too.
     let newer = [7u64.to_le_bytes().to_vec(), vec![1; BLOCK - 8]].concat();
     assert!(cache.insert(1, &newer, 0).expect("room"));
     assert_eq!(cache.explain(&1).holding, Holding::Dirty);
