@@ -1,8 +1,8 @@
-//! The books of a stream whose methods are picked: what was done, what it came to beside storing
-//! every block raw, and what more time would have made of the same blocks.
+//! The books of a stream with picked methods: its blocks, their cost beside storing every block raw, and the possible
+//! gain from more time.
 //!
-//! What a block stored by a method cost is measured on every block, so the ledger's sample is all of
-//! them. What storing it raw would have cost follows from its length and the link.
+//! The cost of a block by its method is measured on every block, so the ledger's sample is all of them. The cost of
+//! storing it raw follows from its length and the link.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use crate::units::{BytesPerSecond, Estimate, Joules, Seconds};
 use super::pick::Picker;
 use super::price::{Controller, Entry, Taken};
 
-/// What a writer has seen of its blocks; it can be asked at any time, when the stream is finished as
-/// well.
+/// The record of a writer's blocks. It can be asked at any time, when the stream is finished as well.
 #[derive(Clone)]
 pub struct Books(pub(super) Arc<Picker>);
 
@@ -44,7 +43,7 @@ impl SeenLink {
     }
 }
 
-/// Bytes and seconds of writes, of which older ones may fade.
+/// Bytes and seconds of writes; older ones may fade.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     pub(super) weight: f64,
@@ -76,8 +75,8 @@ impl Sums {
         BytesPerSecond(self.bytes / self.seconds.max(1e-9))
     }
 
-    /// Returns what a byte takes: seconds over bytes, with the interval of a ratio of sums by how far each write is from
-    /// it (Cochran 1977, section 6.4). Of a sink that takes its bytes in gulps that is too wide.
+    /// Returns the time of a byte: seconds over bytes, with the interval of a ratio of sums, from each write's distance
+    /// from it (Cochran 1977, section 6.4). Of a sink that takes its bytes in gulps that is too wide.
     pub(super) fn seconds_per_byte(&self) -> Estimate {
         let mean = 1.0 / self.speed().0;
         let [ones, bytes, both, seconds] = self.squares;
@@ -108,7 +107,7 @@ pub enum LinkBasis {
     NeverWaited,
 }
 
-/// What the same blocks would have come to in more time, by what was seen of their classes.
+/// The result of the same blocks in more time, from the evidence about their classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prospect {
     /// Bytes of all frames.
@@ -120,9 +119,8 @@ pub struct Prospect {
 }
 
 impl Books {
-    /// Returns the ledger of the blocks so far; its costs are in the goal's unit
-    /// ([`super::Goal::unit`]). Those that a hint kept out of every choice are of class
-    /// [`Class::UNSEEN`].
+    /// Returns the ledger of the blocks so far; its costs are in the goal's unit ([`super::Goal::unit`]). Blocks that a
+    /// hint kept out of every choice are of class [`Class::UNSEEN`].
     pub fn ledger(&self) -> Ledger {
         self.0.ledger()
     }
@@ -137,15 +135,15 @@ impl Books {
         self.0.profile()
     }
 
-    /// Returns the fewest bytes within a factor of the time that the blocks take uncompressed, by the
-    /// methods that were used on each class; others may do better. None before the link is known.
+    /// Returns the fewest bytes within a factor of the time that the blocks take uncompressed, by the methods that were
+    /// used on each class. Others may do better. None before the link is known.
     pub fn within(&self, factor: f64) -> Option<Prospect> {
         self.0.within(factor)
     }
 
-    /// Returns the core seconds that the last hundredth of the time cost: so many fewer would have done for a stream
-    /// that takes 1 % longer, by the methods that were used. None where the goal is not to be over soon, and before the
-    /// link is known.
+    /// Returns the core seconds that the last hundredth of the time cost. A stream that takes 1 % longer would have
+    /// done with so many fewer, by the methods that were used. None where the goal is not to be over soon, and before
+    /// the link is known.
     pub fn last_percent(&self) -> Option<Seconds> {
         self.0.last_percent()
     }
@@ -172,7 +170,8 @@ pub(super) fn book(ledger: &mut Ledger, entry: &Entry, taken: &Taken) {
 
 /// One class's blocks by each method that was used on it.
 struct Group {
-    /// What is bounded, what comes of it, and what is to be least: work over the workers, seconds of the link, and bytes.
+    /// The bounded quantity, its link time, and the quantity to be least: work over the workers, seconds of the link,
+    /// and bytes.
     arms: Vec<[f64; 3]>,
 }
 
@@ -181,12 +180,12 @@ const SEEN_MIN: f64 = 0.9;
 /// Halvings of the range of the price's logarithm.
 const HALVINGS: usize = 60;
 
-/// What the blocks of a ledger could be made of.
+/// The alternatives for the blocks of a ledger.
 struct Booked {
     groups: Vec<Group>,
     /// Blocks that a method was seen on.
     blocks: f64,
-    /// What a hint kept out of every choice, and the link's time for it.
+    /// The bytes that a hint kept out of every choice, and the link's time for them.
     passed_bytes: f64,
     passed_seconds: f64,
     /// The time that all takes uncompressed.
@@ -207,7 +206,7 @@ impl Booked {
                 sums[2] += account.stored_bytes as f64;
             }
         }
-        // What a hint keeps out of every choice stays as it is, whatever the time.
+        // Bytes that a hint keeps out of every choice stay as they are, however much time there is.
         let [passed, passed_raw, passed_bytes] = classes.remove(&Class::UNSEEN).unwrap_or_default();
         let mut booked = Booked {
             groups: Vec::new(),
@@ -269,7 +268,8 @@ pub(super) fn last_percent(ledger: &Ledger, controller: &Controller) -> Seconds 
     )
 }
 
-/// Returns how much less work does for groups, of which each way takes a time and work, in a time that is 1 % longer.
+/// Returns how much less work does for groups in a time that is 1 % longer; each alternative of a group takes a time
+/// and work.
 pub(super) fn least_saved(groups: &[Vec<[f64; 2]>], seconds: f64) -> f64 {
     let ways = |it: &Vec<[f64; 2]>| Group {
         arms: it.iter().map(|&[time, work]| [time, 0.0, work]).collect(),
@@ -279,7 +279,7 @@ pub(super) fn least_saved(groups: &[Vec<[f64; 2]>], seconds: f64) -> f64 {
     (work(seconds) - work(1.01 * seconds)).max(0.0)
 }
 
-/// Returns the sums of which the third is the least within a budget of the first.
+/// Returns the sums with the least third within a budget of the first.
 fn fewest(groups: &[Group], budget: f64) -> [f64; 3] {
     let at = |log: f64| {
         let price = f64::exp2(log);
@@ -341,7 +341,7 @@ mod tests {
         let steady = seen(&[[1e6, 0.1], [2e6, 0.2], [5e5, 0.05]]);
         assert!(steady.high - steady.low < 1e-12, "{steady:?}");
         assert!((steady.mean * 1e7 - 1.0).abs() < 1e-9, "{steady:?}");
-        // By hand: each write is 0.05 s from what its bytes take, and t of one degree is 12.706.
+        // Calculated: each write is 0.05 s from the time of its bytes, and t of one degree is 12.706.
         let varied = seen(&[[1e6, 0.1], [1e6, 0.2]]);
         let half = 12.706 * (0.005f64 * 2.0).sqrt() / 2e6;
         assert!((varied.mean * 1e6 - 0.15).abs() < 1e-9, "{varied:?}");

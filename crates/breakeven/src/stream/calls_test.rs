@@ -180,7 +180,7 @@ fn times_are_told_of_the_last_call() {
     assert!(compressed.0 > 0.0 && compressed <= drained, "{times:?}");
 }
 
-/// A sink that takes nothing until its gate is opened, and then, if it is told so, fails.
+/// A sink that takes nothing until its gate is opened, and then may fail on demand.
 struct Gate {
     closed: mpsc::Receiver<()>,
     fails: bool,
@@ -251,7 +251,7 @@ fn buffers_come_back_from_a_stream_that_failed() {
             assert_eq!(Arc::strong_count(&late_held), 1, "held after the wait");
             errors.extend(writer.write_at(b"late", at + 10).err());
             errors.extend(writer.finish().err());
-            // What the buffers hold may be compressed before the sink fails.
+            // The contents of the buffers may be compressed before the sink fails.
             let least = if blocks == 60 { 5 } else { 1 };
             assert!(errors.len() >= least, "{errors:?}");
             assert!(matches!(errors[0], Error::Io { .. }), "{}", errors[0]);
@@ -313,7 +313,7 @@ fn a_worker_that_panics_gives_its_buffer_back() {
                     }
                 };
                 assert_eq!(Arc::strong_count(&held), 1, "{case}: held after the wait");
-                // What is given back is compressed; then only the end can tell.
+                // Bytes of a returned buffer are compressed; then only the end can tell.
                 let error = match outcome {
                     Err(error) => error,
                     Ok(()) if step == kill::Step::GivenBack => {
@@ -342,7 +342,7 @@ fn who_wants_no_more_is_not_held_and_the_stream_is_over() {
     stop.store(true, Ordering::Relaxed);
     let error = pending.wait().map(|_| ()).unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
-    // What the interrupted call had under way may be lost, so nothing is written behind it.
+    // Bytes under way in the interrupted call may be lost, so nothing is written behind it.
     stop.store(false, Ordering::Relaxed);
     let error = writer.write_all(b"more").unwrap_err();
     assert!(matches!(error, Error::Poisoned { .. }), "{error}");
@@ -382,7 +382,7 @@ fn blocks_end_where_hints_do() {
         let mut writer = Writer::new(Vec::new(), &pool(2), options()).unwrap();
         let hint = Hint::new(5_000..9_000, Advice::NoCompression);
         writer.advise(&hint).unwrap();
-        // What nobody knows, and what is about nothing, changes nothing.
+        // An unknown hint, and one about nothing, changes nothing.
         let unknown = Hint {
             range: 0..20_000,
             number: 999,

@@ -48,7 +48,7 @@ fn fastest(cells: &mut Vec<Cell>) {
 /// Seconds that nobody notices, beside which short rows are judged.
 const UNNOTICED: f64 = 5e-3;
 
-/// Rows too short to learn much of; those of one and two blocks are told of their length.
+/// Rows too short to learn much of; those of one and two blocks know their length.
 fn short(cells: &mut Vec<Cell>) {
     for beta in BETAS {
         let pipeline = pipeline(beta, 2);
@@ -69,8 +69,8 @@ fn short(cells: &mut Vec<Cell>) {
 /// Times as long that a block takes while the machine stands still.
 const STALL: f64 = 100.0;
 
-/// Links that nobody told of, behind sinks that hold some of it; beside a neighbour who comes and goes; and on a
-/// machine that stands still for a block.
+/// Links of unknown speed behind sinks that hold some bytes, beside a neighbour who comes and goes, and on a machine
+/// that stands still for a block.
 fn unknown(cells: &mut Vec<Cell>) {
     for beta in BETAS {
         let told = pipeline(beta, 2);
@@ -183,7 +183,7 @@ fn small_or_cheap(cells: &mut Vec<Cell>) {
     }
 }
 
-/// Holds all cells to what is recorded, or, with `BREAKEVEN_CELLS` naming a file, writes them anew.
+/// Holds all cells to the record, or, with `BREAKEVEN_CELLS` naming a file, writes the record again.
 #[test]
 fn the_cells_cost_what_they_did() {
     assert_eq!(ARMS.len(), 13);

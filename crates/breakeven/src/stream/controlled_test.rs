@@ -53,9 +53,9 @@ pub fn control_from(
 pub struct Beginning {
     pub profile: Profile,
     pub splits: bool,
-    /// Whether it is told how fast the link is.
+    /// Whether it knows the speed of the link.
     pub is_told: bool,
-    /// Of how many blocks in all it is told.
+    /// The pledged number of blocks.
     pub pledged_blocks: Option<usize>,
     /// Blocks during which somebody else has the cores too, so that all takes `stretch` times as long by
     /// the clock.
@@ -117,7 +117,7 @@ fn taken(class: Class, method: Method, cost: &Cost, stretch: f64) -> Taken {
     }
 }
 
-/// What a controller made of a row of blocks.
+/// A controller's result on a row of blocks.
 pub struct Controlled {
     pub run: Run,
     /// The share of all cost that trying took.
@@ -126,11 +126,11 @@ pub struct Controlled {
     pub surprise_share: f64,
     /// Blocks that were split.
     pub split_blocks: usize,
-    /// What it learned.
+    /// The profile that it learned.
     pub profile: Profile,
 }
 
-/// As [`control_from`], with or without splitting blocks, and told of the link or not.
+/// As [`control_from`], with or without splitting blocks, and with the link known or not.
 pub fn control_as(
     goal: Goal,
     outlook: &Outlook,
@@ -180,7 +180,7 @@ pub fn control_as(
                 let mut controller = controller.borrow_mut();
                 written += 1;
                 if let Some(meters) = &mut meters {
-                    // What memory takes for it, where the sink does not hold it up.
+                    // The time of memory for it, where the sink does not hold it up.
                     let stored_bytes = costs.borrow()[block].stored_bytes;
                     let seconds = (at - from).max(stored_bytes / 2e9);
                     meters.wrote(stored_bytes, seconds, compressed > written);

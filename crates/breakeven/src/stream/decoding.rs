@@ -6,18 +6,18 @@ use crate::error::{Error, Result};
 use crate::frame::{DecoderLimits, Kind, STREAM, Walk, Walked, Workspace};
 use crate::pool::{Pool, Stage};
 
-/// What a reader takes on, and where it stops.
+/// The limits of a reader.
 #[derive(Clone, Debug)]
 pub struct ReaderOptions {
     /// The most decoded bytes of the whole stream. Default none.
     pub output_bytes_max: Option<u64>,
-    /// The most decoded bytes for each stored byte of the stream so far, beyond the first MiB: at
-    /// 1,000 a bomb ends early; long runs are stored at 23,000. Default none.
+    /// The most decoded bytes for each stored byte of the stream so far, beyond the first MiB. At 1,000 a bomb ends
+    /// early; long runs are stored at 23,000. Default none.
     pub ratio_max: Option<f64>,
     /// The largest window of a frame that is decoded in pieces. Default 128 MiB.
     pub window_bytes_max: u64,
-    /// Bytes of a frame that is decoded in pieces which are held back until its check is seen to be right:
-    /// of a longer one, wrong bytes may come before the error. Default 0.
+    /// The bytes of a frame decoded in pieces that are held back until its check is verified. Of a longer frame, wrong
+    /// bytes may come before the error. Default 0.
     pub held_bytes_max: usize,
     /// Whether what follows the last frame and is none is left alone, instead of being an error.
     /// Default false.

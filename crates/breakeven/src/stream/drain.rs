@@ -16,7 +16,7 @@ use super::split::{Frames, Workspace};
 /// Pieces of a frame written at once: those of a block of 1 MiB, and some.
 const PIECES: usize = 20;
 
-/// What the I/O thread counted.
+/// The counters of the I/O thread.
 #[derive(Default)]
 pub struct Drained {
     table: SeekTable,

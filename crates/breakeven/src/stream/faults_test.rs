@@ -1,5 +1,5 @@
-//! Sinks and sources that fail, at each call: what was handed on before is right, the error is told,
-//! and nobody waits for ever.
+//! Sinks and sources that fail, at each call. Earlier bytes are right, the error is reported, and nobody waits for
+//! ever.
 
 use std::io::{self, Cursor, ErrorKind, IoSlice, Read, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::decide::Profile;
 use crate::error::Error;
 use crate::pool::Pool;
 
-/// What happens at the call that fails.
+/// The effect of the failing call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     /// An error, that time only.
@@ -216,7 +216,7 @@ impl Write for FaultySink {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Whoever flushes does not repeat that after a signal, as files and pipes need none.
+        // A flush is not repeated after a signal, as files and pipes need none.
         match self.countdown.fault {
             Fault::Interrupted => Ok(()),
             Fault::Once | Fault::ForEver => self.countdown.call(),
@@ -347,7 +347,7 @@ fn choices() -> [Choice; 2] {
     [fixed, Choice::Priced(Box::new(priced))]
 }
 
-/// Writes data of which one block kills its worker; returns what the sink took, and the errors.
+/// Writes data with one block that kills its worker; returns the sink's bytes, and the errors.
 fn write_doomed(pool: &Pool, choice: Choice, data: &[u8]) -> (Vec<u8>, Vec<Error>) {
     let sink = Kept::default();
     let options = WriterOptions {
@@ -422,7 +422,7 @@ fn a_pool_serves_other_streams_after_a_worker_was_killed() {
     }
 }
 
-/// Blocks that the writer took and frames that the sink was given, told to each other.
+/// Blocks that the writer took and frames that the sink got; each side sees the other's count.
 #[derive(Default)]
 struct Progress {
     counts: Mutex<(usize, usize)>,
@@ -506,7 +506,7 @@ fn a_stopped_writer_takes_nothing_more_and_never_waits_again() {
         stop.store(true, Ordering::Relaxed);
         let first = Writer::flush(&mut writer).expect_err("the sink is stuck");
         assert!(matches!(first, Error::Interrupted), "{first}");
-        // Whatever the flag says now: that all these return is the test.
+        // The test is that all these return, with the flag in either state.
         stop.store(false, Ordering::Relaxed);
         for _ in 0..20 {
             let later = Writer::flush(&mut writer).expect_err("it was stopped");

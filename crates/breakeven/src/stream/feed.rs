@@ -1,14 +1,13 @@
 //! Blocks on their way to the workers: whose bytes they are, and who hands them on.
 //!
-//! A block of a synchronous call is a copy, so that the caller may go on with its bytes at once. A
-//! block of an asynchronous call lies in the caller's own buffer, which the call took over: nothing
-//! is copied, and the buffer comes back when its last block is compressed.
+//! A block of a synchronous call is a copy, so that the caller may go on with its bytes at once. A block of an
+//! asynchronous call lies in the caller's own buffer, which the call took over. Nothing is copied, and the buffer comes
+//! back when its last block is compressed.
 //!
-//! A synchronous call hands on its own blocks, and waits for a free frame buffer for each. For an
-//! asynchronous one nobody waits: what there are no frame buffers for is left as parts, and the
-//! thread that frees a frame buffer, which is the I/O thread, sends it out again with the next
-//! block. Blocks leave in the order of the calls, since a synchronous call waits for the parts
-//! before it, and since taking a part's block and submitting it happen under one lock.
+//! A synchronous call hands on its own blocks, and waits for a free frame buffer for each. Nobody waits for an
+//! asynchronous one. Bytes without a frame buffer are left as parts. The thread that frees a frame buffer, which is the
+//! I/O thread, sends it out again with the next block. Blocks leave in the order of the calls. A synchronous call waits
+//! for the parts before it, and a part's block is taken and submitted under one lock.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +22,7 @@ use super::split::{Frames, Workspace};
 /// Bytes of a caller that workers read in place.
 pub type Buffer = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// What goes to a worker.
+/// The jobs of a worker.
 pub enum Job {
     Block {
         raw: Raw,
@@ -36,7 +35,7 @@ pub enum Job {
     },
 }
 
-/// What comes back from a worker.
+/// The results of a worker.
 pub enum Piece {
     Frames { buffer: Vec<u8>, frames: Frames },
     Flush,
@@ -88,11 +87,11 @@ impl Drop for Lent {
     }
 }
 
-/// What is left of a caller's buffer to be cut into blocks.
+/// The rest of a caller's buffer, still to be cut into blocks.
 pub struct Part {
     pub buffer: Buffer,
     pub range: Range<usize>,
-    /// What is known of all of it.
+    /// The hints on all of it.
     pub outlook: Outlook,
     /// Bytes of each block but the last.
     pub block_bytes: usize,
@@ -131,7 +130,7 @@ impl Feed {
         })
     }
 
-    /// Hands on a block of the caller; waits for a frame buffer, and for what comes before it.
+    /// Hands on a block of the caller; waits for a frame buffer, and for the parts before it.
     pub fn block(&self, bytes: Vec<u8>, outlook: Outlook) -> Result<()> {
         let take = |state: &mut State| match state.parts.is_empty() {
             true => state.frames.pop(),

@@ -1,8 +1,8 @@
 //! The deterministic choice: a profile that does not learn, and prices that do not move.
 //!
-//! Each block's method follows from its bytes, its hints and what was fixed beforehand, by the one
-//! rule of `decide`. No clock and no neighbour is asked, so a stream is the same bytes every time,
-//! whatever the number of workers and the speed of the link.
+//! Each block's method follows from its bytes, its hints and the fixed inputs, by the one rule of `decide`. No clock
+//! and no neighbour is asked. So a stream is the same bytes every time, for any number of workers and any speed of the
+//! link.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,20 +15,20 @@ use crate::units::{BytesPerSecond, Estimate, Seconds};
 use super::hint::Outlook;
 use super::price::{Goal, held_seconds_per_byte_second};
 
-/// The link of a goal without prices of its own, unless it is told: Gigabit Ethernet (Hirsch 2017,
-/// chapter 5).
+/// The link of a goal without prices of its own, unless the caller gives one: Gigabit Ethernet (Hirsch 2017, chapter
+/// 5).
 const LINK_USUAL: BytesPerSecond = BytesPerSecond(117e6);
 /// Its workers: those of the pool may be more or fewer, which must not change its bytes.
 const WORKERS_USUAL: usize = 4;
 
-/// What a stream's methods are picked by when nothing may change.
+/// The inputs that pick a stream's methods when nothing may change.
 #[derive(Clone, Debug)]
 pub struct Frozen {
     /// The methods to pick from. Of several at the same cost the one that decodes sooner is taken.
     pub arms: Vec<Method>,
-    /// What is known of them. Saved and loaded again it is the same (`decide::learned`).
+    /// The profile of the methods. Saved and loaded again it is the same (`decide::learned`).
     pub profile: Profile,
-    /// What a worker's second and a byte cost.
+    /// The price of a worker's second and of a byte.
     pub prices: Prices,
     /// How long blocks are held, where no hint tells.
     pub held: Seconds,
@@ -37,8 +37,8 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// Makes the choice for a goal by what comes with the library: the shipped profile, the fastest end for
-    /// 4 workers before `link`, unless it is told Gigabit Ethernet (117 MB/s).
+    /// Makes the choice for a goal from the library's own figures: the shipped profile, and the fastest end for 4
+    /// workers before `link`. Without `link` it is Gigabit Ethernet (117 MB/s).
     ///
     /// # Errors
     ///
@@ -82,9 +82,9 @@ impl Frozen {
         Ok(frozen)
     }
 
-    /// Makes the choice that spends as much of `workers` workers' time as a link of this speed leaves
-    /// them: a worker's second costs `1 / workers` and a second of the link 1, half of each (lambda
-    /// 1/2 of `docs/model.md`). The workers of the pool may be more or fewer.
+    /// Makes the choice that spends as much of `workers` workers' time as a link of this speed leaves them. A worker's
+    /// second costs `1 / workers` and a second of the link 1, half of each (lambda 1/2 of `docs/model.md`). The workers
+    /// of the pool may be more or fewer.
     ///
     /// # Panics
     ///
@@ -133,7 +133,7 @@ pub(super) struct Fixed {
     prices: Prices,
     held: Seconds,
     reads: f64,
-    /// Learns nothing: what it keeps is only what it found before.
+    /// Learns nothing: it keeps only its earlier results.
     chooser: Mutex<Chooser>,
 }
 

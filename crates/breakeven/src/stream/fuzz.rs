@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::pool::{Pool, PoolOptions};
 use crate::units::BytesPerSecond;
 
-/// Decoded bytes after which a reader is told to stop.
+/// Decoded bytes after which a reader must stop.
 const OUTPUT_BYTES_MAX: u64 = 2 << 20;
 /// Bytes of a stream behind which calls leave no more gaps.
 const GAPS_BYTES_MAX: usize = 256 << 10;
@@ -70,8 +70,8 @@ fn read_by_table(stream: &[u8], pool: &Pool) -> Option<Result<Vec<u8>>> {
     }
 }
 
-/// Reads any bytes as a stream, in order and by the table; what both read must be the same, and a
-/// stream that decodes must pass the survey.
+/// Reads any bytes as a stream, in order and by the table. Both must read the same, and a stream that decodes must pass
+/// the survey.
 pub(crate) fn fuzz_stream(data: &[u8]) {
     let pool = pool();
     let in_order = read_in_order(data, &pool);
@@ -92,9 +92,9 @@ pub(crate) fn fuzz_stream(data: &[u8]) {
     }
 }
 
-/// Writes any bytes as a stream and reads them back. The first byte picks the method or that it is picked
-/// (bit 3), the kind of call (bits 4 and 5) and whether there are hints (bit 6); the second the piece in
-/// which they are written.
+/// Writes any bytes as a stream and reads them back. The first byte picks the method or that it is picked (bit 3), the
+/// kind of call (bits 4 and 5) and whether there are hints (bit 6). The second gives the piece in which they are
+/// written.
 pub(crate) fn fuzz_stream_round_trip(data: &[u8]) {
     const METHODS: [&str; 8] = [
         "store",

@@ -1,9 +1,9 @@
-//! Which blocks to classify: all, as long as that takes next to nothing beside the rest.
+//! The choice of blocks to classify: all, as long as that takes next to nothing beside the rest.
 //!
-//! Behind a fast link a block is through in a tenth of a millisecond, and telling its class takes half
-//! as long again. So classifying has a share of the workers' time, and where it would take more, only
-//! some blocks are classified; those that look the same at a glance as one of the last kinds are taken
-//! to be of its class. Files take turns in an archive, so the kind of the last block alone will not do.
+//! Behind a fast link a block is through in a tenth of a millisecond, and finding its class takes half as long again.
+//! So classifying has a share of the workers' time. Where it would take more, only some blocks are classified; a block
+//! that looks the same at a glance as one of the last kinds gets its class. Files take turns in an archive, so the kind
+//! of the last block alone will not do.
 //!
 //! Not here: what a class means, and clocks.
 
@@ -23,15 +23,15 @@ const KINDS_MAX: usize = 8;
 /// Bytes looked at, in places of a word each.
 const PLACES: usize = 32;
 const WORD_BYTES: usize = 8;
-/// Of 256 bytes looked at, by how many more or fewer values two blocks of one kind differ: noise shows
-/// 162 values, 6 more or fewer from block to block.
+/// Two blocks of one kind differ by so many values, more or fewer, among 256 bytes looked at. Noise shows 162 values, 6
+/// more or fewer from block to block.
 const VALUES_APART: u32 = 20;
 /// How many of them may have gone from one eighth of the values to another, counted where they left and
 /// where they came. Blocks of one file of prose, records or numbers differ by 14 to 62 on the median,
 /// prose and records by 100 to 400.
 const EIGHTHS_APART: u32 = 80;
 
-/// What 256 bytes of a block look like.
+/// The look of 256 bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance {
     /// Different values among them.
@@ -126,8 +126,7 @@ impl Habit {
         Some((place, kind.glance.is_like(glance)))
     }
 
-    /// Learns the class of a block and what telling it took, where a block gets so much of the
-    /// workers' time.
+    /// Learns the class of a block and the time of finding it, where a block gets so much of the workers' time.
     pub fn learn(&mut self, glance: Glance, class: Class, taken: Seconds, of_block: Seconds) {
         const KEPT: f64 = 0.75;
         let before = self.seconds.unwrap_or(taken.0);

@@ -1,13 +1,12 @@
-//! What the caller knows of its bytes: hints on ranges of a stream, and what they come to for a block.
+//! The caller's knowledge of its bytes: hints on ranges of a stream, and their sum for a block.
 //!
 //! A hint is a record of 32 bytes: a range, a type and a payload of 14 bytes, as in Lustre's
 //! `llapi_ladvise` (Hirsch 2017, section 3.3). A type that this version does not know is ignored, so
 //! that a program may give hints to libraries older than itself.
 //!
-//! No hint names a method. "No compression" leaves one candidate; the others are numbers of the
-//! block's life (how often it is read, how long it is held) or of the workers (how much of them the
-//! application wants itself), and the one rule of `decide` goes by their cost: [`Outlook`] is what
-//! the controller is told.
+//! No hint names a method. "No compression" leaves one candidate. The others are numbers of the block's life (how often
+//! it is read, how long it is held) or of the workers (the application's own share of them). The one rule of `decide`
+//! goes by their cost, and the controller gets them as an [`Outlook`].
 
 use std::ops::Range;
 
@@ -37,11 +36,11 @@ pub struct Hint {
     pub range: Range<u64>,
     /// Its type.
     pub number: u16,
-    /// What the type says it is, numbers in the order of this machine; the rest zeros.
+    /// The bytes of the hint's type, numbers in the order of this machine; the rest zeros.
     pub payload: [u8; PAYLOAD_BYTES],
 }
 
-/// What a hint says.
+/// The content of a hint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Advice {
@@ -60,8 +59,8 @@ pub enum Advice {
         /// Days from the write on.
         days: f64,
     },
-    /// Type 5, payload: 8 bytes, an f64 from 0 to 1: while the bytes are written the application
-    /// computes on all processors, for this share of the time that writing them uncompressed takes.
+    /// Type 5, payload: 8 bytes, an f64 from 0 to 1. While the bytes are written the application computes on all
+    /// processors, for this share of the time that writing them uncompressed takes.
     Asynchronism {
         /// Share of the time uncompressed, 0 to 1.
         share: f64,
@@ -102,8 +101,8 @@ impl Hint {
     ///
     /// # Errors
     ///
-    /// `Invalid` for what is no number or below 0, more than 10^9 reads, more than 10^6 days, or a share
-    /// above 1.
+    /// `Invalid` for a value that is no number or below 0, more than 10^9 reads, more than 10^6 days, or a share above
+    /// 1.
     pub fn advice(&self) -> Result<Option<Advice>> {
         let value = f64::from_ne_bytes(*self.payload.first_chunk().expect("8 of 14 bytes"));
         let amount = |most: f64| {
@@ -130,16 +129,16 @@ impl Hint {
     }
 }
 
-/// What hints come to for a block.
+/// The sum of the hints for a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outlook {
     /// It is stored as it is.
     pub is_stored: bool,
     /// It is written once, then kept and read.
     pub is_written_once: bool,
-    /// How often it is read for each write, where that was told.
+    /// Reads for each write, where a hint gives them.
     pub reads_per_write: Option<f64>,
-    /// How long it is held, where that was told.
+    /// The time for which it is held, where a hint gives it.
     pub held: Option<Seconds>,
     /// The share of the time it takes uncompressed in which the application has the processors, 0 to
     /// 1.
@@ -301,7 +300,7 @@ mod tests {
         check(&[ALL[0], ALL[4]], 0.0, 0.0);
         check(&[ALL[1]], 3.0, 365.0);
         check(&[ALL[2]], 12.5, 0.0);
-        // What is told as a number counts more than what is only implied, whatever came first.
+        // A number that a hint states counts more than an implied one, in either order.
         check(&[ALL[3], ALL[1]], 3.0, 90.0);
         check(&[ALL[1], ALL[2], ALL[3]], 12.5, 90.0);
     }

@@ -14,7 +14,7 @@ pub enum Step {
     Picked,
     /// The frame is made; nobody has learned from it.
     Encoded,
-    /// What it took is being learned, under the picker's lock.
+    /// The block's cost is being learned, under the picker's lock.
     Learning,
     /// The raw buffer is given back; the frame is still here.
     GivenBack,

@@ -4,13 +4,12 @@
 //! caller --content--> LongEncoder (libzstd's workers) --pieces--> I/O thread --> sink
 //! ```
 //!
-//! A row of short frames ([`super::Writer`]) may have a method of its own for each MiB and is decoded in
-//! parallel; a long frame finds what repeats over megabytes. A file that is kept wants the second.
+//! A row of short frames ([`super::Writer`]) may have a method of its own for each MiB and is decoded in parallel. A
+//! long frame finds repeats over megabytes. A file that is kept wants the second.
 //!
-//! Promises: one standard frame with its checksum, which states the length of the content where that is
-//! known or is less than [`EARLY_BYTES`], and nothing before it; the bytes do not depend on the number of
-//! workers. A content that goes on beyond its stated length goes on in another frame; one that ends
-//! before it is an error.
+//! Promises: one standard frame with its checksum, and nothing before it. The frame states the length of the content
+//! where that is known or is less than [`EARLY_BYTES`]. The bytes do not depend on the number of workers. A content
+//! that goes on beyond its stated length goes on in another frame; one that ends before it is an error.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,8 +45,8 @@ const PIECES: usize = 16;
 /// The window where the level follows a link. With 4 MiB a tar of documents and sources took 5 % more bytes by level 3, in the
 /// same time.
 const WINDOW_LOG: u32 = 23;
-/// The window where far matches are looked for: 16 MiB, with which two workers take no more memory than
-/// stock `zstd -9 -T2`; with 32 MiB they took 160 MB against its 140.
+/// The window for far matches: 16 MiB. With it two workers take no more memory than stock `zstd -9 -T2`; with 32 MiB
+/// they took 160 MB against its 140.
 const WINDOW_LOG_FAR: u32 = 24;
 
 /// Writes one long frame into a sink.
@@ -76,7 +75,7 @@ pub struct LongWriter<S: Write + Send + 'static> {
     encoder: Option<LongEncoder>,
     /// Content before the first frame is begun.
     early: Vec<u8>,
-    /// What is to go to the sink, as far as it is filled.
+    /// The bytes that are to go to the sink, as far as it is filled.
     piece: Vec<u8>,
     filled: usize,
     pieces: Option<Pieces>,
@@ -107,7 +106,7 @@ struct Paced {
     levels: Vec<(i8, u64)>,
 }
 
-/// What the sink has taken.
+/// The bytes that the sink has taken.
 #[derive(Clone, Copy, Default)]
 struct Sunk {
     bytes: u64,
@@ -183,8 +182,8 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         })
     }
 
-    /// Begins a stream whose levels follow a link, or a promised time. What it writes then depends on how fast
-    /// things go. That `content_bytes` are to come is a hint.
+    /// Begins a stream whose levels follow a link, or a promised time. Its bytes then depend on the speed of things.
+    /// `content_bytes` is a hint.
     ///
     /// # Errors
     ///
@@ -245,7 +244,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         self.paced.as_ref()?.pacer.last_percent()
     }
 
-    /// Returns what shows of a link that was not told, once its speed does.
+    /// Returns the evidence about a link of unknown speed, once the speed shows.
     pub fn link_seen(&self) -> Option<SeenLink> {
         self.paced.as_ref()?.pacer.seen()
     }
@@ -784,7 +783,7 @@ mod tests {
         }
     }
 
-    /// What is stated and short is done without workers.
+    /// A short content of stated length is done without workers.
     #[test]
     fn a_paced_stream_of_any_length_comes_to_its_end() {
         let mut random = fastrand::Rng::with_seed(11);

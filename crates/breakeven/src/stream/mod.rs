@@ -1,16 +1,15 @@
 //! The write path: bytes in, a row of standard frames out, and back.
 //!
-//! A [`Writer`] cuts what it is given into blocks, compresses them on the workers of a pool and
-//! writes the frames in order from a thread of its own, so that compressing and writing overlap
-//! (Hirsch 2017, section 3.2). What it writes is decoded by stock tools: `docs/format.md` shows the
-//! bytes.
+//! A [`Writer`] cuts its input into blocks, compresses them on the workers of a pool and writes the frames in order
+//! from a thread of its own. So compressing and writing overlap (Hirsch 2017, section 3.2). Stock tools decode its
+//! output: `docs/format.md` shows the bytes.
 //!
-//! A [`Reader`] takes any row of standard frames as it comes, a [`SeekableReader`] a file with a seek
-//! table from any byte on; both decode on the workers of a pool.
+//! A [`Reader`] takes any row of standard frames as it comes, a [`SeekableReader`] a file with a seek table from any
+//! byte on. Both decode on the workers of a pool.
 //!
-//! Promises: frames are in order and whole; memory is bounded by a formula; an error of the sink or
-//! of a worker ends every wait and is told once; an unfinished stream has no seek table. No input
-//! makes a reader panic or take memory beyond its formula; it hands out the right bytes or an error.
+//! Promises: frames are in order and whole. Memory is bounded by a formula. An error of the sink or of a worker ends
+//! every wait and is reported once. An unfinished stream has no seek table. No input makes a reader panic or take
+//! memory beyond its formula; it hands out the right bytes or an error.
 #![deny(unsafe_code)]
 
 mod books;

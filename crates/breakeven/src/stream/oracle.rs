@@ -1,24 +1,22 @@
-//! What no schedule can beat, and what one that knows all costs can reach.
+//! The bound that no schedule can beat, and a schedule with knowledge of all costs.
 //!
-//! With `n` workers and one link, a choice of arms `a(i)` takes at least `sum x_i / n` (workers) and
-//! at least `sum y_i` (link), so at least any mean of the two. Its least value over all choices is
-//! the dual of the fluid problem,
+//! With `n` workers and one link, a choice of arms `a(i)` takes at least `sum x_i / n` (workers) and at least `sum y_i`
+//! (link). So it takes at least any mean of the two. Its least value over all choices is the dual of the fluid problem,
 //!
 //! ```text
 //! LB = max over 0 <= lambda <= 1 of sum over i of min over a of
 //!          lambda x_i(a) / n + (1 - lambda) y_i(a)
 //! ```
 //!
-//! lambda is the price of a worker's time against the link's. At the best price two choices tie. Mixing
-//! them block by block meets the bound but for a block or so where the buffers hide the slower one;
-//! where one block takes longer than all buffers last, the ordered link waits for it, and a mix may
-//! end later than one method for all. So the rounded choice is an upper bound, and not always a good
-//! one.
+//! lambda is the price of a worker's time against the link's. At the best price two choices tie. Mixing them block by
+//! block meets the bound to within a block or so where the buffers hide the slower one. Where one block takes longer
+//! than all buffers last, the ordered link waits for it, and a mix may end later than one method for all. So the
+//! rounded choice is an upper bound, and not always a good one.
 //!
-//! The fluid problem sets any block's work off against any other's time on the link. With `F` frames a
-//! pipeline cannot: block `k` starts when block `k - F` is written. Cut the row into groups; the
-//! time from the start of a group's first block until `F - 1` blocks before its end are written holds
-//! work and writes of all blocks until there, and lies before the next group's start. So
+//! The fluid problem sets any block's work off against any other's time on the link. With `F` frames a pipeline cannot:
+//! block `k` starts when block `k - F` is written. Cut the row into groups. The time from the start of a group's first
+//! block until `F - 1` blocks before its end are written holds work and writes of all blocks until there. It lies
+//! before the next group's start. So
 //!
 //! ```text
 //! T >= sum over groups of LB(the group but for its last F - 1 blocks; the last group whole)
@@ -101,8 +99,8 @@ fn sums(pipeline: &Pipeline, rows: &[Vec<Cost>], arms: &[usize]) -> Sums {
     sums
 }
 
-/// Returns the frames that lie between a block's start and that of the block which waits for its buffer:
-/// no end of them where the sink holds some, as small as they may be.
+/// Returns the frames that lie between a block's start and that of the block which waits for its buffer. There is no
+/// end of them where the sink holds some, as small as they may be.
 fn frames_held(pipeline: &Pipeline) -> usize {
     match pipeline.hidden_bytes > 0.0 {
         true => usize::MAX,
@@ -193,8 +191,8 @@ pub fn fastest(pipeline: &Pipeline, matrix: &Matrix) -> Fastest {
     }
 }
 
-/// Mixes two choices block by block so that work and time of the link keep step: the denser one as
-/// long as the link is behind by more than `ahead` seconds.
+/// Mixes two choices block by block so that work and time of the link keep step: the denser one for as long as the link
+/// is behind by more than `ahead` seconds.
 fn mix(
     pipeline: &Pipeline,
     matrix: &Matrix,
@@ -219,9 +217,9 @@ fn mix(
 
 /// Returns the fewest bytes that a schedule within `budget` seconds can reach.
 ///
-/// A schedule that ends in time has `sum over groups of max(work, write) <= budget`; with a price of
-/// `mu` bytes for a second and any mean `l work + (1 - l) write` in place of the larger of both, what
-/// is left is a choice block by block. Every `mu` and `l` gives a bound.
+/// A schedule that ends in time has `sum over groups of max(work, write) <= budget`. Take a price of `mu` bytes for a
+/// second and any mean `l work + (1 - l) write` in place of the larger of both. Then the rest is a choice block by
+/// block. Every `mu` and `l` gives a bound.
 ///
 /// # Cost
 ///
@@ -258,7 +256,7 @@ pub fn fewest_bytes(pipeline: &Pipeline, matrix: &Matrix, budget: f64) -> f64 {
         .fold(unlimited, f64::max)
 }
 
-/// Steps towards a peak, each of which leaves 0.62 of the range.
+/// Steps towards a peak; each leaves 0.62 of the range.
 const PEAK_STEPS: usize = 48;
 /// Halvings of the mean of work and write at each price.
 const MEAN_HALVINGS: usize = 16;
@@ -371,8 +369,8 @@ mod tests {
 
     #[test]
     fn equal_blocks_reach_the_bound_by_mixing() {
-        // The first is bound by the link (1 s a block), the second by its workers (2 s): half of
-        // each takes two thirds of the better one's time.
+        // The first is bound by the link (1 s a block), the second by its workers (2 s). Half of each takes two thirds
+        // of the better one's time.
         let row = vec![
             Cost {
                 work: 0.0,

@@ -1,18 +1,18 @@
 //! The level of each job of a long frame, so that workers and link keep each other busy.
 //!
-//! What was compressed and not yet taken by the sink is a queue: for so long the link has something to send. The
-//! chooser picks the level that stores least of those at which a worker is through with the job in that time;
-//! what would be late costs without end, and of levels within [`TIE_SHARE`] the lightest is taken. A long queue thus becomes
-//! smaller bytes and a short one lighter work, and where the balance lies between two levels the jobs
-//! share their time between them. With a promised time, what is left of it stands for the queue.
+//! The bytes that were compressed and not yet taken by the sink are a queue: for so long the link has something to
+//! send. The chooser takes the levels at which a worker is through with the job in that time, and picks the one that
+//! stores least. A late job costs without end, and of levels within [`TIE_SHARE`] the lightest is taken. A long queue
+//! thus becomes smaller bytes and a short one lighter work. Where the balance lies between two levels, the jobs share
+//! their time between them. With a promised time, the rest of that time stands for the queue.
 //!
-//! Of a link that nobody told the speed of, the time that the sink takes for its bytes tells it. It is held to be slow
-//! until then: on a fast one some ms are lost so, on a slow one a second would be.
+//! The speed of a link that nobody gave shows in the time that the sink takes for its bytes. The link is assumed to be
+//! slow until then: on a fast one some ms are lost so, on a slow one a second would be.
 //!
-//! What a level takes follows from the core time that the last jobs took, by what the profile expects levels to take beside each
-//! other. So a change of the data is followed at the next job, over any number of levels, and a wait for the sink changes nothing.
-//! Where others want the processors a core second takes longer, by what threads waited for one beside it: that decides from the
-//! first jobs on.
+//! The time of a level follows from the core time of the last jobs, and from the profile's proportions between levels.
+//! So a change of the data is followed at the next job, over any number of levels, and a wait for the sink changes
+//! nothing. Where other programs want the processors a core second takes longer, by the time that threads waited for
+//! one beside it. That decides from the first jobs on.
 //!
 //! No clock is read here, and nothing is known of the data.
 
@@ -26,7 +26,7 @@ use crate::decide::{
 };
 use crate::units::{BytesPerSecond, Estimate, Seconds};
 
-/// What a long frame's levels follow.
+/// The target that a long frame's levels follow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// Over as soon as can be over a link of this speed (Hirsch's S1).
@@ -50,28 +50,27 @@ impl Pace {
 const LEVELS: [i8; 7] = [1, 3, 5, 6, 7, 9, 12];
 /// The share of the bytes, and so of the link's time, that is not worth more work.
 const TIE_SHARE: f64 = 0.02;
-/// Bytes a second of a link, over the workers, up to which a worker keeps up with each of the levels above on
-/// text: where a stream begins, before anything was measured.
+/// Bytes a second of a link, over the workers, up to which a worker keeps up with each of the levels above on text. A
+/// stream begins there, before anything was measured.
 const LINKS: [f64; 6] = [6e7, 1.5e7, 8e6, 5e6, 3e6, 1e6];
-/// Bytes a second of a link, over the workers, below which looking for matches in all of the window pays: it takes
-/// 1 to 1.5 ns a byte and saves 15 to 20 % of the stored bytes, on a tar of documents and sources and on
-/// headers.
+/// Bytes a second of a link, over the workers, below which looking for matches in all of the window pays. It takes 1 to
+/// 1.5 ns a byte and saves 15 to 20 % of the stored bytes, on a tar of documents and sources and on headers.
 const FAR_LINK: f64 = 2e7;
 /// The shortest job: the first ones, so that the link begins soon.
 const JOB_BYTES_MIN: usize = 256 << 10;
-/// The longest, of which the next ones see little: with 4 MiB a tar of documents and sources took 2 % more bytes, with 32 MiB
-/// 4 % fewer, and three times the memory.
+/// The longest job, of which the next ones see little. With 4 MiB a tar of documents and sources took 2 % more bytes;
+/// with 32 MiB it took 4 % fewer, and three times the memory.
 pub const JOB_BYTES_MAX: usize = 8 << 20;
-/// What is left of a queue when a job that was picked by it is done, for jobs that take longer than foreseen.
+/// The rest of a queue when a job that was picked by it is done, for jobs that take longer than expected.
 const QUEUE_SECONDS_KEPT: f64 = 0.005;
-/// What a link is held to take before it shows: a slow one, and level 3, with which most streams fare well.
+/// The assumed speed of a link before it shows: a slow one, and level 3, with which most streams fare well.
 const LINK_UNTOLD: BytesPerSecond = BytesPerSecond(12e6);
 const FIRST_UNTOLD: usize = 1;
 /// Bytes that a pipe may hold (man 7 pipe: pipe-max-size).
 const PIPE_BYTES: u64 = 1 << 20;
-/// Bytes a second that no sink takes which only holds them: a link of which this shows is as slow at once.
+/// Bytes a second that no sink takes which only holds them: a link that shows this speed is as slow at once.
 const SLOW_LINK: f64 = 4e7;
-/// Bytes that a sink may hold, and must have taken before it is held to be fast: Linux lets the send buffer of a TCP
+/// Bytes that a sink may hold, and must have taken before it counts as fast. Linux lets the send buffer of a TCP
 /// connection grow to so many.
 const HELD_BYTES: u64 = 4 << 20;
 /// Bytes after which what was seen of a link counts half.
@@ -82,8 +81,8 @@ const BEHIND_SHARE: f64 = 0.5;
 const GROWN: f64 = 1.25;
 /// Core seconds as expected from which something is learned: of the shortest job.
 const LEARNED_SECONDS_MIN: f64 = 1e-3;
-/// Bytes of a job by a level that was not seen for so many jobs, one at a time, since what it takes is a guess: on some text five times what
-/// others take, and the link stood idle for 0.5 s.
+/// Bytes of a job by a level that was not seen for so many jobs, one at a time, since its time is a guess. On some text
+/// it was five times that of others, and the link stood idle for 0.5 s.
 const TRIED_BYTES: usize = 1 << 20;
 const KNOWN_JOBS: u32 = 32;
 /// The share of what is known of a level that is forgotten with each look.
@@ -92,8 +91,8 @@ const FORGOTTEN: f64 = 0.05;
 const CONTENTION_HALF_LIFE: f64 = 0.05;
 /// Weight of the last job in the mean.
 const LAST_WEIGHT: f64 = 0.25;
-/// The densest level's index, which only a promised time comes to: its tables take 30 MB a worker more, and it saves 1 to
-/// 2 % of the bytes for twice the core time.
+/// The densest level's index, which only a promised time reaches. Its tables take 30 MB a worker more, and it saves 1
+/// to 2 % of the bytes for twice the core time.
 const DENSEST: usize = LEVELS.len() - 1;
 
 /// Picks levels and lengths of jobs, one after the other.
@@ -106,12 +105,12 @@ pub struct Pacer {
     jobs: u32,
     /// Picks among [`LEVELS`].
     chooser: Chooser,
-    /// Core seconds and stored bytes of a byte at each of them as they are expected, of which the proportions count.
+    /// Expected core seconds and stored bytes of a byte at each of them; only the proportions count.
     work: [f64; LEVELS.len()],
     shares: [f64; LEVELS.len()],
     /// Bytes of content that shrinks, by the level picked.
     picked: [f64; LEVELS.len()],
-    /// What jobs took over what was expected, as a mean; 0 until something is known.
+    /// The time of jobs over the expected time, as a mean; 0 until something is known.
     scale: f64,
     /// The same of jobs of each level; what is not tried again approaches the mean.
     scales: [f64; LEVELS.len()],
@@ -130,17 +129,17 @@ pub struct Pacer {
     done: f64,
     /// Where it stood when the mean was last taken.
     learned: Learned,
-    /// What shows of a link that was not told.
+    /// The evidence about a link of unknown speed.
     seen: Option<Seen>,
     /// Bytes that the sink had taken when jobs became as light as they can be.
     light_from: Option<u64>,
 }
 
-/// What a link took, the latest weighing most.
+/// The bytes and times of a link, the latest weighing most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     sums: Sums,
-    /// Of all looks at which the link was the one that was waited for, none of which fades.
+    /// All looks in which the pipeline waited for the link; none of them fades.
     all: Sums,
     /// Bytes and seconds in all when it was last looked at.
     last: (u64, f64),
@@ -195,7 +194,7 @@ impl Seen {
         (is_shown && self.sums.bytes > 0.0).then_some(speed)
     }
 
-    /// Returns the link with what it took of a byte in all: its speed is that of the last bytes.
+    /// Returns the link with its time for a byte in all: its speed is that of the last bytes.
     fn link(&self) -> Option<SeenLink> {
         let sums = if self.all.bytes > 0.0 {
             &self.all
@@ -273,7 +272,7 @@ pub struct Standing {
     pub left_bytes: Option<u64>,
     /// Bytes that workers have compressed so far.
     pub consumed_bytes: u64,
-    /// What they made of them.
+    /// The bytes of their output.
     pub produced_bytes: u64,
     /// Bytes of these that the sink has taken.
     pub sunk_bytes: u64,
@@ -333,7 +332,7 @@ impl Pacer {
         }
     }
 
-    /// Begins for a link of which nothing is known.
+    /// Begins for an unknown link.
     ///
     /// # Panics
     ///
@@ -368,20 +367,21 @@ impl Pacer {
         }
     }
 
-    /// Returns what shows of a link that was not told, once its speed does.
+    /// Returns the evidence about a link of unknown speed, once the speed shows.
     pub fn seen(&self) -> Option<SeenLink> {
         self.seen?.link()
     }
 
-    /// Returns how many bytes the sink has taken since jobs are as light as they can be: where it was never behind on all of them, it
-    /// waits for the workers.
+    /// Returns how many bytes the sink has taken since jobs are as light as they can be. Where it was never behind on
+    /// all of them, it waits for the workers.
     pub fn light_bytes(&self) -> u64 {
         let taken = self.seen.map_or(0, |seen| seen.last.0);
         self.light_from.map_or(0, |from| taken - from)
     }
 
-    /// Returns the core seconds that the last hundredth of the link's time cost, by what levels are expected to leave: so
-    /// many fewer would have done for a stream that takes 1 % longer. None before something is known, and where a time is promised.
+    /// Returns the core seconds that the last hundredth of the link's time cost, by the expected sizes of levels. A
+    /// stream that takes 1 % longer would have done with so many fewer. None before something is known, and where a
+    /// time is promised.
     pub fn last_percent(&self) -> Option<Seconds> {
         let (raw, link): (f64, f64) = (self.picked.iter().sum(), self.pace.link().0);
         let stored = self
@@ -404,8 +404,8 @@ impl Pacer {
 
     /// Returns whether matches are to be looked for in all of a long window.
     ///
-    /// In content that does not shrink by itself they cost nothing and are many, as of packed documents in an archive; but the
-    /// text behind it then took 1.8 times the core seconds, one worker at a time.
+    /// In content that does not shrink by itself they cost nothing and are many, as of packed documents in an archive.
+    /// But the text behind it then took 1.8 times the core seconds, one worker at a time.
     pub fn matches_far(&self) -> bool {
         let is_known = self.seen.is_none_or(|seen| seen.speed().is_some());
         is_known && self.pace.link().0 / (self.workers as f64) < FAR_LINK
@@ -466,8 +466,9 @@ impl Pacer {
         }
     }
 
-    /// Returns the densest level at which a job is done before the link has nothing to send: the queue, what the sink took
-    /// sooner than such a link sends it, and half of what the other workers may add meanwhile, since bytes go out in order.
+    /// Returns the densest level at which a job is done before the link has nothing to send. That time is the queue,
+    /// the bytes that the sink took sooner than such a link sends them, and half of the bytes that the other workers
+    /// may add meanwhile, since bytes go out in order.
     fn densest(&mut self, at: &Standing, bytes: f64) -> usize {
         let ahead = match self.pace {
             Pace::Fastest(link) => {
@@ -514,8 +515,8 @@ impl Pacer {
         self.seen_at[level].is_none_or(|jobs| self.jobs - jobs > KNOWN_JOBS)
     }
 
-    /// Takes in what the workers took for the content that they are through with. What does not shrink takes less by any
-    /// level, and says nothing of the rest.
+    /// Takes in the workers' time for the content that they are through with. Content that does not shrink takes less
+    /// by any level, and says nothing of the rest.
     fn learn(&mut self, at: &Standing) {
         while let Some(job) = self.begun.front().filter(|it| it.end <= at.consumed_bytes) {
             self.done += self.work[job.level] * job.bytes as f64;
@@ -614,7 +615,7 @@ mod tests {
 
     /// Core seconds and stored bytes of a byte of packed files.
     const PACKED: [[f64; 2]; 7] = [[1.0e-9, 0.98]; 7];
-    /// What a byte at a place costs by each level, and whether it is hopeless.
+    /// The cost of a byte at a place by each level, and whether it is hopeless.
     type Costs = fn(u64) -> ([[f64; 2]; 7], bool);
 
     /// Runs content through workers and a link in simulated time; returns when all is through, the seconds
@@ -748,7 +749,7 @@ mod tests {
             for link in [3e6, 12e6, 4e7, 117e6, 5e8] {
                 let pace = Pace::Fastest(BytesPerSecond(link));
                 let [seconds, ..] = simulate(content, workers, pace, costs);
-                // What waits between them is less than either part.
+                // The wait between them is less than either part.
                 let of = |[core, stored]: &[f64; 2]| {
                     let half = content as f64 / 2.0;
                     (core * half / workers as f64).max(stored * half / link)

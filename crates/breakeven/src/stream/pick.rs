@@ -1,9 +1,9 @@
-//! The method of each block: one for all, picked by what was fixed beforehand, or picked by a
-//! controller that learns from every block and from every write.
+//! The method of each block: one for all, picked by fixed inputs, or picked by a controller that learns from every
+//! block and from every write.
 //!
-//! This is where the controller meets clocks: the processor time of encoding, the wall time of a
-//! write. A write that began while more frames waited shows what the link takes; one that did not
-//! shows what the workers gave it, and counts only where none ever waited.
+//! This is where the controller meets clocks: the processor time of encoding, the wall time of a write. A write that
+//! began while more frames waited shows the speed of the link. One that did not shows the speed of the workers, and
+//! counts only where none ever waited.
 //!
 //! A [`Rule`] of somebody else's can stand in the controller's place, so that both are tried on the
 //! same pipeline.
@@ -37,7 +37,7 @@ pub enum Choice {
     Fixed(Method),
     /// By prices and a profile that do not change: the same bytes every time.
     Frozen(Box<Frozen>),
-    /// By a goal, block by block. What is written then depends on how fast things went.
+    /// By a goal, block by block. The bytes then depend on the speed of things.
     Priced(Box<Priced>),
     /// By a rule that is not this library's. It learns, so it serves one stream.
     Rule(Arc<dyn Rule>),
@@ -48,7 +48,7 @@ pub trait Rule: fmt::Debug + Send + Sync {
     /// Returns every method that may be picked.
     fn methods(&self) -> &[Method];
 
-    /// Picks the method of a block. What it tries with the compressor costs the worker's time.
+    /// Picks the method of a block. Its trials with the compressor cost the worker's time.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ pub trait Rule: fmt::Debug + Send + Sync {
     fn encoded(&self, outcome: &Outcome);
 }
 
-/// What encoding a block by a rule's method came to.
+/// The result of encoding a block by a rule's method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// The method picked; where it made nothing smaller, the block was stored.
@@ -72,16 +72,16 @@ pub struct Outcome {
     pub wall: Seconds,
 }
 
-/// What a goal is pursued with.
+/// The means to pursue a goal.
 #[derive(Clone, Debug)]
 pub struct Priced {
-    /// What the stream is to be.
+    /// The goal of the stream.
     pub goal: Goal,
     /// The methods to pick from.
     pub arms: Vec<Method>,
     /// The speed of the link. None: measured from the writes.
     pub link: Option<BytesPerSecond>,
-    /// What is known of the methods on this machine beforehand.
+    /// The profile of the methods on this machine beforehand.
     pub profile: Profile,
 }
 
@@ -121,7 +121,7 @@ impl Choice {
 /// than blocks compressed well on a fast one.
 pub(super) const LINK_UNKNOWN: BytesPerSecond = BytesPerSecond(2e8);
 
-/// Picks methods for the workers of one stream, and is told what came of it.
+/// Picks methods for the workers of one stream, and learns the results.
 pub struct Picker {
     policy: Policy,
     splits: Splits,
@@ -184,7 +184,7 @@ impl Picker {
         }
     }
 
-    /// Takes a link to be as fast as it was seen to be before. A link that was told stays as it was told.
+    /// Takes a link to be as fast as it was before. A speed that the caller gave stays.
     pub fn expect_link(&self, speed: BytesPerSecond) {
         let Policy::Priced(live) = &self.policy else {
             return;
@@ -251,7 +251,7 @@ impl Picker {
     }
 }
 
-/// What the books ask.
+/// The questions of the books.
 impl Picker {
     fn live(&self) -> Option<&Mutex<Live>> {
         match &self.policy {
@@ -447,16 +447,16 @@ impl Live {
 }
 
 fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
-    // A panic under it is a bug that its worker tells; the others may go on with what there is.
+    // A panic under it is a bug that its worker reports; the others may go on with the state as it is.
     live.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the writes tell of a link: those for which more was waiting, and all.
+/// The evidence of the writes about a link: those for which more was waiting, and all.
 ///
-/// A sink may hold some MiB and send them later: it takes them as fast as memory does, and is then
-/// behind by as much for good. So writes count once one was held up, or when it has taken more than it
-/// can hold. From then on it takes on the whole what the link sends, though not write by write: a TCP
-/// socket that is full takes nothing until a third of it is empty.
+/// A sink may hold some MiB and send them later: it takes them as fast as memory does, and is then behind by as much
+/// for good. So writes count once one was held up, or when it has taken more than it can hold. From then on the sink
+/// takes the link's speed on the whole, though not write by write: a full TCP socket takes nothing until a third of it
+/// is empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LinkMeters {
     waited: Sums,
@@ -506,9 +506,9 @@ impl LinkMeters {
         }
     }
 
-    /// Returns the link by the writes for which more was waiting. A sink that is never behind is
-    /// taken for as fast as it takes writes: if that is too fast, the methods picked will make it
-    /// be behind, and then its speed is measured.
+    /// Returns the link by the writes for which more was waiting. A sink that is never behind is assumed to be as fast
+    /// as it takes writes. If that is too fast, the methods picked will make it be behind, and then its speed is
+    /// measured.
     pub(super) fn seen(&self) -> Option<SeenLink> {
         let (sums, basis) = match is_known(&self.waited) {
             true => (&self.waited, LinkBasis::Measured),
@@ -542,7 +542,7 @@ fn is_known(sums: &Sums) -> bool {
 mod tests {
     use super::*;
 
-    /// Takes turns between two methods and counts what it is told.
+    /// Alternates between two methods and counts the reports.
     #[derive(Debug, Default)]
     struct Turns {
         methods: Vec<Method>,

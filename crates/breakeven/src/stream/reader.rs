@@ -1,8 +1,8 @@
 //! The reader of streams that come in order: from a pipe, a socket, any file.
 //!
-//! A frame that states a modest content and whose end its headers tell is copied whole and decoded
-//! by a worker, while the next one is read; others (one huge frame of stock zstd, an `.xz` stream)
-//! are decoded in pieces by the calling thread, when all before them is done.
+//! A frame that states a modest content, and shows its end in its headers, is copied whole. A worker decodes it while
+//! the next one is read. The calling thread decodes others (one huge frame of stock zstd, an `.xz` stream) in pieces,
+//! when all before them is done.
 //!
 //! Errors come behind the last byte before them, and say at which byte of the stream.
 
@@ -27,9 +27,9 @@ const PIECE_BYTES: usize = 256 << 10;
 ///
 /// # Cost
 ///
-/// Memory: 2 N + 2 frames with their contents, each at most 4 MiB and both as long as the stream's
-/// own, a window on the source of at most 4.5 MiB, and what decoding in pieces takes
-/// ([`ReaderOptions::window_bytes_max`] at the most), with N workers, at least 1.
+/// Memory, with N workers, at least 1: 2 N + 2 frames with their contents, each at most 4 MiB and both as long as the
+/// stream's own. The window on the source takes at most 4.5 MiB. Decoding in pieces takes
+/// [`ReaderOptions::window_bytes_max`] at the most.
 ///
 /// # Example
 ///
@@ -56,15 +56,15 @@ pub struct Reader<R: Read> {
     /// The units of zeros that may stand behind the last frame, 0 before the first.
     padding_unit_bytes: usize,
     workspace: Workspace,
-    /// What is being handed out, from `at` on.
+    /// The frame being handed out, from `at` on.
     current: Frame,
     at: usize,
     counted: Counted,
-    /// What ended the input; told when all before it was handed out.
+    /// The end of the input, reported when all before it was handed out.
     end: Option<Result<()>>,
 }
 
-/// What was read of a stream so far.
+/// The counters of a stream so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Zstandard frames, an empty first one included.
@@ -109,7 +109,7 @@ struct Inline {
     decoder: Option<Decoder>,
 }
 
-/// What the next frame is, as far as reading it goes.
+/// The kind of the next frame, as far as reading it goes.
 enum Next {
     /// All of it is in the window: so many bytes.
     Whole(Shape, usize),
@@ -141,7 +141,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Returns what was read so far; frames ahead of what was handed out are counted already.
+    /// Returns the counters so far; frames ahead of the output are counted already.
     pub fn counted(&self) -> Counted {
         Counted {
             stored_bytes: self.input.offset(),
@@ -360,7 +360,7 @@ impl<R: Read> Reader<R> {
             None => Decoder::begin(inline.kind, self.options.limits(), &mut self.workspace)?,
         };
         let mut piece = self.frames.spare();
-        // What is not longer is checked to its end before any of it is handed out.
+        // A frame that is not longer is checked to its end before any of it is handed out.
         let held_bytes_max = match is_first {
             true => self.options.held_bytes_max.max(PIECE_BYTES),
             false => PIECE_BYTES,

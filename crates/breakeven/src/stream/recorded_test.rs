@@ -1,5 +1,5 @@
-//! Blocks of generated data, and a record of what they took by each arm: processor time as it was measured
-//! once, stored bytes as they come out every time, which a test holds it to.
+//! Blocks of generated data, and a record of their cost by each arm. Processor time is as it was measured once. Stored
+//! bytes come out the same every time, and a test holds the record to them.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::frame::{Encoder, frame_bytes_max};
 use crate::meter::thread_cpu;
 
 const RECORD: &str = include_str!("../../tests/matrices/generated.csv");
-/// What the same blocks took in parts: processor time as a share of the whole's, and bytes of all parts.
+/// The cost of the same blocks in parts: processor time as a share of the whole's, and bytes of all parts.
 const PARTS_RECORD: &str = include_str!("../../tests/matrices/parts.csv");
 pub const BLOCK_BYTES: usize = 1 << 20;
 const BLOCKS_OF_KIND: u64 = 3;
@@ -82,7 +82,7 @@ pub fn class_of(block: &[u8]) -> Class {
 /// A recorded block.
 struct Recorded {
     class: Class,
-    /// What it costs by each arm.
+    /// Its cost by each arm.
     whole: Vec<Cost>,
     /// In halves, quarters and eighths.
     parts: Vec<[Cost; PARTS.len() - 1]>,
@@ -132,8 +132,8 @@ fn recorded() -> Vec<Vec<Recorded>> {
     found
 }
 
-/// Holds the record to what the arms store today, or, with `BREAKEVEN_RECORD` naming a file, makes
-/// it anew: the least of three processor times.
+/// Holds the record to the arms' sizes of today. With `BREAKEVEN_RECORD` naming a file, it writes the record again: the
+/// least of three processor times.
 #[test]
 fn the_record_is_of_these_blocks_and_arms() {
     let path = std::env::var_os("BREAKEVEN_RECORD");

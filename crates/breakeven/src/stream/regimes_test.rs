@@ -40,8 +40,8 @@ fn dearest_block(pipeline: &Pipeline, blocks: &Blocks) -> f64 {
     rows.fold(0.0, f64::max)
 }
 
-/// The most that trials took beyond what was feared of them: one of xz on numbers, which are harder for it than
-/// anything that was surveyed.
+/// The most that trials cost beyond the fear: one of xz on numbers, which are harder for it than anything in the
+/// survey.
 const SURPRISE_SHARE_MAX: f64 = 0.015;
 
 #[test]
@@ -140,7 +140,7 @@ struct Promised {
     bytes: f64,
 }
 
-/// Sends rows of a kind through behind a slow link, told of so many blocks in all.
+/// Sends rows of a kind through behind a slow link, with so many blocks pledged.
 fn promised(kind: usize, factor: f64, count: usize, pledged_blocks: Option<usize>) -> Promised {
     let pipeline = pipeline(43.0, 2);
     let promised = factor * count as f64 * pipeline.write_seconds(BLOCK_BYTES as f64);
@@ -163,7 +163,7 @@ fn promised(kind: usize, factor: f64, count: usize, pledged_blocks: Option<usize
     }
 }
 
-/// Kinds and lengths of rows of which some blocks' time is a good deal.
+/// Kinds and lengths of rows in which the time of some blocks is a good deal.
 const PROMISED_KINDS: [usize; 2] = [0, 1];
 const PROMISED_COUNTS: [usize; 3] = [55, 80, 160];
 
@@ -206,7 +206,7 @@ fn a_length_that_is_told_wrong_makes_no_row_late() {
             }
         }
     }
-    // As late as a row may be of whose length nothing is told.
+    // The most lateness of a row of unknown length.
     assert!(latest <= 1.02, "{latest}");
 }
 
@@ -232,8 +232,8 @@ fn the_smallest_goal_is_as_small_as_the_smallest_method() {
     }
 }
 
-/// Makes a row of blocks of a kind under every method of the mixed container: bytes as they come out, work as it
-/// is believed before any was measured.
+/// Makes a row of blocks of a kind under every method of the mixed container: bytes as they come out, and work as it is
+/// believed before any was measured.
 fn blocks_as_believed(kind: &'static str, count: usize) -> Blocks {
     let block = block(kind, 0);
     let class = class_of(&block);
@@ -292,7 +292,7 @@ fn spent(goal: Goal, blocks: &Blocks, pledged_blocks: Option<usize>) -> (f64, St
     (cost, names.collect::<Vec<_>>().join(" "))
 }
 
-/// More methods to pick from make a short stream no larger and no dearer, whether its length is told or not.
+/// More methods to pick from make a short stream no larger and no dearer, with its length known or not.
 #[test]
 fn a_short_stream_by_more_methods_is_no_dearer() {
     let money = money_for_days(90.0);
@@ -333,7 +333,7 @@ fn a_short_stream_by_more_methods_is_no_dearer() {
     assert!(worst <= 0.04, "{worst}");
 }
 
-/// What blocks cost by arm at fixed prices, held as long as a goal says.
+/// The cost of blocks by arm at fixed prices, held as long as a goal says.
 pub fn money_of(goal: Goal, costs: &[Cost]) -> Vec<f64> {
     let Goal::Money { prices, held, .. } = goal else {
         panic!("{goal:?} has no prices");
@@ -383,8 +383,8 @@ fn the_money_goal_costs_little_more_than_the_cheapest_methods() {
     );
 }
 
-/// With the cores shared by an application that needs them for `share` of the uncompressed time, it
-/// is done when its work and the blocks' are, and the call when the link is too.
+/// An application shares the cores and needs them for `share` of the uncompressed time. It is done when its work and
+/// the blocks' are, and the call when the link is too.
 #[test]
 fn beside_a_solver_no_more_is_taken_than_it_leaves() {
     let mut cells = 0;
@@ -460,11 +460,11 @@ fn what_is_read_often_is_quicker_to_decode() {
     assert!(often < seldom, "{seldom}, {often}");
 }
 
-/// Rows of each kind by which splitting is judged: whether two methods tie in a block decides much of what
-/// comes behind it, so that one row tells little.
+/// Rows of each kind by which splitting is judged. Whether two methods tie in a block decides much of the later blocks,
+/// so one row is little evidence.
 const SPLIT_SEEDS: [u64; 4] = [77, 78, 79, 80];
 
-/// Blocks whole and split, over fast and slow links, by all methods and by few of which two are slow.
+/// Blocks whole and split, over fast and slow links, by all methods and by few with two slow ones.
 #[test]
 fn slow_methods_stall_an_ordered_stream_less_in_parts() {
     let few = ["store", "lz4:1", "zstd:3", "xz:1", "xz:6"];
@@ -560,12 +560,12 @@ fn a_link_behind_a_sink_that_holds_some_of_it_is_seen_through() {
         }
     }
     println!("{cells} cells, worst untold and told {worst:?}");
-    // What shrinks to a fortieth is nearly all written before a sink has taken more than it can hold.
+    // Data that shrinks to a fortieth is nearly all written before a sink has taken more than it can hold.
     assert!(worst[1] <= 0.04 && worst[0] <= 0.25, "{worst:?}");
 }
 
-/// A neighbour on the cores makes all methods take longer by the clock, and no data harder: estimates of core
-/// time stay, and the choice returns when it has gone.
+/// A neighbour on the cores makes all methods take longer by the clock, and no data harder. Estimates of core time
+/// stay, and the choice returns when it has gone.
 #[test]
 fn a_neighbour_on_the_cores_is_not_taken_for_hard_data() {
     const COUNT: usize = 1200;

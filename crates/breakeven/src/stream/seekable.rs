@@ -1,8 +1,7 @@
 //! The reader of a file with a seek table: from any byte on, and in parallel whatever the frames.
 //!
-//! The table is a stranger's claim (`docs/format.md`): it is used only where it accounts for every
-//! byte of the file, and each frame must decode to what its entry says. Frames that are passed over
-//! are not looked at.
+//! The table is a stranger's claim (`docs/format.md`). It is used only where it accounts for every byte of the file,
+//! and each frame must decode to the length and check of its entry. Frames that are passed over are not looked at.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -19,8 +18,8 @@ const FRAME_BYTES_MAX: u32 = 64 << 20;
 ///
 /// # Cost
 ///
-/// Memory: 2 N + 2 frames with their contents, as long as the longest of the stream (64 MiB at
-/// most), with N workers, at least 1; 28 bytes for each entry of the table.
+/// Memory, with N workers, at least 1: 2 N + 2 frames with their contents, as long as the longest of the stream (64 MiB
+/// at most). Each entry of the table takes 28 bytes.
 pub struct SeekableReader<R: Read + Seek> {
     source: R,
     frames: Frames,

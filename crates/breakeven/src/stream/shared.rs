@@ -1,10 +1,9 @@
-//! What the caller, the workers and the I/O thread of a writer share: free buffers, parts of calls
-//! that wait for them, counts of what is done, and the failure.
+//! State that the caller, the workers and the I/O thread of a writer share: free buffers, parts of calls that wait for
+//! them, counts of finished work, and the failure.
 //!
-//! A buffer is taken by the caller, passes through worker and I/O thread and comes back here. There
-//! is one lock, held for some instructions, and one condition; whoever waits is woken by each buffer
-//! that comes back, by a failure and by the end, and looks at the caller's stop flag four times a
-//! second.
+//! A buffer is taken by the caller, passes through worker and I/O thread and comes back here. There is one lock, held
+//! for some instructions, and one condition. Each buffer that comes back, a failure and the end wake a waiting thread,
+//! and it looks at the caller's stop flag four times a second.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,9 +58,9 @@ pub struct Call {
 
 enum Failure {
     None,
-    /// Not yet told.
+    /// Not yet reported.
     New(Error),
-    /// Told; what it was, for those who ask again.
+    /// Reported; its text, for later calls.
     Told(String),
 }
 
@@ -148,8 +147,8 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// The failure of the stream; `Interrupted` if the caller's stop flag is set, which is a failure
-    /// as well: what the caller was about to do is left half done.
+    /// The failure of the stream. `Interrupted` if the caller's stop flag is set, which is a failure as well: the
+    /// caller's work is left half done.
     pub fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T> {
         self.wait_for(|state| match state.failure() {
             Some(error) => Some(Err(error)),

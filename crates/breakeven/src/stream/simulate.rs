@@ -1,9 +1,8 @@
 //! The pipeline as arithmetic: workers, frame buffers and one link, block by block.
 //!
-//! Blocks start in order, each when a worker and a frame buffer are free; frames are written in
-//! order, each when it is compressed and the link is free; a buffer is free again when its frame is
-//! written. That is the writer's pipeline (`writer.rs`) with times instead of bytes, so that choices
-//! can be tried on recorded costs without a clock.
+//! Blocks start in order, each when a worker and a frame buffer are free. Frames are written in order, each when it is
+//! compressed and the link is free. A buffer is free again when its frame is written. That is the writer's pipeline
+//! (`writer.rs`) with times instead of bytes, so that choices can be tried on recorded costs without a clock.
 //!
 //! A block may be split into parts (`split.rs`): the workers that come for the blocks behind it first
 //! take its parts, and its frames are written together.
@@ -12,7 +11,7 @@
 
 use crate::units::Seconds;
 
-/// What one block takes under one choice.
+/// The cost of one block under one choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Seconds of one worker.
@@ -40,7 +39,7 @@ impl Matrix {
     }
 }
 
-/// What the blocks go through.
+/// The pipeline of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pipeline {
     /// Workers, at least 1.
@@ -53,8 +52,8 @@ pub struct Pipeline {
     pub write_overhead: f64,
     /// Seconds of a worker that each block takes beside its encoding.
     pub work_overhead: f64,
-    /// Bytes that the sink holds and sends later, as a socket's buffer does: a frame is written, and its
-    /// buffer free, when that much or less is still to be sent.
+    /// Bytes that the sink holds and sends later, as a socket's buffer does. A frame is written, and its buffer free,
+    /// when that much or less is still to be sent.
     pub hidden_bytes: f64,
 }
 
@@ -102,8 +101,8 @@ pub struct Run {
     pub work: Seconds,
 }
 
-/// Sends the blocks through the pipeline. `choose` is asked for each block's arm when it starts, at
-/// the time given; `tell` is told of what happened before, once, in the order of time.
+/// Sends the blocks through the pipeline. `choose` is asked for each block's arm when it starts, at the time given.
+/// `tell` gets the earlier events, each once, in the order of time.
 ///
 /// # Panics
 ///
@@ -129,19 +128,19 @@ pub fn simulate(
     simulate_encoding(pipeline, matrix.costs.len(), encode, tell)
 }
 
-/// What became of a block when it was encoded.
+/// The outcome of encoding a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Encoded {
     /// Its arm.
     pub arm: usize,
-    /// What all of it takes.
+    /// The cost of all of it.
     pub cost: Cost,
     /// Into how many equal parts it is split, at least 1.
     pub parts: usize,
 }
 
-/// Sends `block_count` blocks through the pipeline, of which `encode` finds the arm, the parts and
-/// what it takes; else as [`simulate`].
+/// Sends `block_count` blocks through the pipeline; `encode` finds the arm, the parts and the cost of each. Otherwise
+/// as [`simulate`].
 ///
 /// # Panics
 ///
@@ -210,9 +209,9 @@ pub fn simulate_chosen(pipeline: &Pipeline, matrix: &Matrix, arms: &[usize]) -> 
     simulate(pipeline, matrix, &mut |block, _| arms[block], &mut |_| {})
 }
 
-/// Lets workers do the parts of a block that one of them took, each part as soon as somebody can: the
-/// first to help is the one who comes for the block behind it, and so on. `comes_at` tells when the
-/// block that lies so many behind it has a buffer. Returns when the last part is done.
+/// Lets workers do the parts of a block that one of them took, each part as soon as a worker is free. The first to help
+/// is the worker that comes for the block behind it, and so on. `comes_at` tells when the block that lies so many
+/// behind it has a buffer. Returns when the last part is done.
 fn encode_parts(
     free_at: &mut [f64],
     owner: usize,

@@ -1,9 +1,9 @@
 //! A slow block split into parts, each with a frame of its own, which several workers encode.
 //!
-//! Frames leave in order, so a block that takes long holds back all that come behind it, until no frame
-//! buffer is left and the other workers stand still. Whoever takes such a block opens it to the
-//! others: who comes for a block of its own first does parts of those that are open, which lie before
-//! it in the stream. So nobody waits for a block but the one who took it, for the last of its parts.
+//! Frames leave in order. So a block that takes long holds back all later ones, until no frame buffer is left and the
+//! other workers stand still. The worker of such a block opens it to the others. A worker that comes for a block of its
+//! own first does parts of the open blocks, which lie before it in the stream. So nobody waits for a block but the
+//! worker that took it, for the last of its parts.
 //!
 //! Parts are equal but for the last, and their frames lie one behind the other in the block's frame
 //! buffer. Each is a frame as any other: readers and seek tables know nothing of blocks.
@@ -132,7 +132,7 @@ impl Frames {
     }
 }
 
-/// What encoding a block took its workers together.
+/// The workers' time together for encoding a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     pub core: Seconds,
@@ -261,7 +261,7 @@ impl Split {
     fn encode(&self, part: usize, workspace: &mut Workspace) {
         let work = AssertUnwindSafe(|| self.encoded(part, workspace));
         let outcome = catch_unwind(work).unwrap_or_else(|panic| {
-            // What it was in the middle of is left alone.
+            // The unfinished state is left alone.
             *workspace = Workspace::default();
             Err(Error::Panicked {
                 what: "job",
@@ -430,7 +430,7 @@ mod tests {
         }
     }
 
-    /// Data of which two blocks in three want to be split, into a different number of parts each.
+    /// Data in which two blocks in three want to be split, into a different number of parts each.
     fn splitting(length: usize) -> Vec<u8> {
         let mut data = data(length);
         for (index, block) in data.chunks_mut(BLOCK).enumerate() {

@@ -1,17 +1,17 @@
 //! A sink with several links: one file that several threads write to at once, each at its place.
 //!
-//! A file that lies on several servers or disks takes more from several writers than from one. What
-//! comes is put at the place where a single writer would have put it, so the file is the same whatever
-//! the number of links, and whoever reads it needs to know nothing of them.
+//! A file that lies on several servers or disks takes more from several writers than from one. Bytes are put where a
+//! single writer would have put them. So the file is the same for any number of links, and its readers need to know
+//! nothing of them.
 //!
 //! ```text
 //! I/O thread --copy--> queue of places --> link 1..L --write_at--> file
 //! ```
 //!
-//! Promises: no byte is counted as written at a flush before its write returned; the first error
-//! ends every wait and is told once. The links are not in step: after an error, what is in the file
-//! is no prefix of the stream. A stream that was not finished has no seek table, and whoever wants
-//! none but whole files writes under another name first.
+//! Promises: no byte is counted as written at a flush before its write returned. The first error ends every wait and is
+//! reported once. The links are not in step: after an error, the content of the file is no prefix of the stream. A
+//! stream that was not finished has no seek table. A caller that wants none but whole files writes under another name
+//! first.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -56,7 +56,7 @@ pub struct SpreadFile {
     position: u64,
 }
 
-/// What the sink and its links share.
+/// The state that the sink and its links share.
 struct Shared {
     file: Arc<dyn StorageFile>,
     state: Mutex<State>,
@@ -132,7 +132,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a link does until the sink is dropped or a write failed.
+    /// The loop of a link until the sink is dropped or a write failed.
     fn serve(&self) {
         while let Some((place, bytes)) = self.next_piece() {
             let unwinding = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

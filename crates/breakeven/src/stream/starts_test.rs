@@ -1,5 +1,5 @@
-//! Short streams on the simulated pipeline: what an earlier run's profile is worth at the start, and
-//! how soon one of another machine is found out.
+//! Short streams on the simulated pipeline: the worth of an earlier run's profile at the start, and how soon one of
+//! another machine is found out.
 
 use super::controlled_test::{Beginning, control_as, control_from};
 use super::hint::Outlook;
@@ -16,7 +16,7 @@ use crate::units::Seconds;
 /// Kinds of blocks in the order of the record: text, source, numbers, redundant, noise.
 const KINDS: [usize; 5] = [0, 1, 2, 3, 4];
 
-/// What goes to the file of learned profiles, and comes back from it.
+/// A profile after its way to the file of learned profiles and back.
 fn saved_and_loaded(profile: &Profile) -> Profile {
     let folder = tempfile::tempdir().unwrap();
     let fingerprint = Fingerprint {
@@ -29,7 +29,7 @@ fn saved_and_loaded(profile: &Profile) -> Profile {
     learned.profile
 }
 
-/// What an earlier stream of all kinds learned, on a machine `slower` times as slow as the record's.
+/// The profile that an earlier stream of all kinds learned, on a machine `slower` times as slow as the record's.
 pub fn earlier(beta: f64, slower: f64) -> Profile {
     let mut profile = Profile::default();
     let mut row = blocks("earlier", &KINDS, 1, 400);
@@ -120,11 +120,11 @@ fn a_short_stream_gains_by_what_an_earlier_one_learned() {
     }
 }
 
-/// What may be lost on a short stream, beside 2 %, in seconds.
+/// The most that may be lost on a short stream, beside 2 %, in seconds.
 const UNNOTICED: f64 = 5e-3;
 
-/// Packs one row as often as there are runs, each with what the run before kept; returns by how much each took
-/// longer than the best method in hindsight, in seconds, and the methods of the last.
+/// Packs one row as often as there are runs, each with the profile that the run before kept. Returns by how much each
+/// took longer than the best method in hindsight, in seconds, and the methods of the last.
 fn regrets_of_runs(
     (pipeline, row): (&Pipeline, &Blocks),
     mut profile: Profile,
@@ -141,7 +141,7 @@ fn regrets_of_runs(
         };
         let (goal, outlook) = (Goal::Fastest, Outlook::default());
         let run = control_as(goal, &outlook, pipeline, row, beginning, &mut |_| {}).run;
-        // The simulated controller is told of blocks as others begin: of these never.
+        // The simulated controller learns of blocks as others begin: of these never.
         for (block, &arm) in run.arms.iter().enumerate() {
             let cost = &row.matrix.costs[block][arm];
             profile.observe(&Observation {
@@ -160,8 +160,8 @@ fn regrets_of_runs(
     (regrets, names)
 }
 
-/// What a machine under load taught of its codecs must neither cost files of a block or two much time, nor pin
-/// them to storing.
+/// The codec times learned on a machine under load must neither cost files of a block or two much time, nor pin them to
+/// storing.
 #[test]
 fn files_of_a_block_correct_a_profile_learned_under_load() {
     const RUNS: usize = 16;
@@ -195,7 +195,7 @@ fn files_of_a_block_correct_a_profile_learned_under_load() {
     );
     assert!(cells == 72 && last <= first, "{last} after {first}");
     assert!(dearest <= UNNOTICED, "{dearest}");
-    // What shrinks to a fortieth, over a link as fast as the workers: nothing that was seen is like it.
+    // Data that shrinks to a fortieth, over a link as fast as the workers: it is unlike everything before.
     assert!(pinned <= 2, "{pinned}");
 }
 
@@ -219,8 +219,8 @@ fn a_profile_of_a_faster_machine_is_found_out_within_eight_blocks() {
             estimate.encode_seconds_per_byte.value.mean * BLOCK_BYTES as f64
         };
         let unused_before = expected(&profile, unused);
-        // By what factors the profile is wrong on this machine: about the methods used, and about the
-        // unused one, as far as the machine is to blame.
+        // The factors by which the profile is wrong on this machine: about the methods used, and about the unused one,
+        // as far as the machine is to blame.
         let errors = |profile: &Profile, block: usize| {
             let cost = &row.matrix.costs[block];
             let of_used = used.map(|arm| expected(profile, arm) / (cost[arm].work * slower));

@@ -236,7 +236,7 @@ fn what_is_no_frame_is_refused_with_its_place() {
         &[1_u8; 4][..],
         b"x",
         b"garbage",
-        // What is no known method of a gzip member.
+        // An unknown method of a gzip member.
         &[0x1F, 0x8B, 7, 0],
         &[0x28, 0xB5],
     ] {
@@ -259,7 +259,7 @@ fn what_is_no_frame_is_refused_with_its_place() {
     }
     let (_, error) = read_in_order(&[][..], &pool, ReaderOptions::default());
     assert!(matches!(error, Some(Error::Corrupt { offset: 0, .. })));
-    // A member of gzip is looked for in what begins like one; its place is where it was cut.
+    // A member of gzip is sought in bytes that begin like one; its place is where it was cut.
     let cut = [&stream[..], &[0x1F, 0x8B, 8, 0]].concat();
     let (found, error) = read_in_order(&cut[..], &pool, ReaderOptions::default());
     assert!(found == data(700), "what comes before is handed out");
@@ -442,7 +442,7 @@ fn a_pledge_that_is_not_kept_is_no_error() {
             let (found, error) = read_in_order(&stream[..], &pool, options);
             assert!(error.is_none() && found == data, "{pledged}: {error:?}");
         }
-        // What goes by no clock does not go by a pledge either.
+        // A choice without a clock ignores a pledge too.
         let told = [&fixed, &frozen].map(|choice| write(choice, Some(pledged)));
         assert!(told == untold, "{pledged}");
     }

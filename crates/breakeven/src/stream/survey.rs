@@ -1,5 +1,5 @@
-//! What a stream consists of, by its frames' headers: nothing is decoded but `.xz` streams, whose end
-//! only decoding tells. The seek table is not believed.
+//! The contents of a stream, by its frames' headers. Nothing is decoded but `.xz` streams, because only decoding finds
+//! their end. The seek table is not believed.
 
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -12,10 +12,10 @@ use super::decoding::ReaderOptions;
 use super::reader::Counted;
 use super::seekable::read_seek_table;
 
-/// What [`survey`] found.
+/// The results of [`survey`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Survey {
-    /// Frames by kind, and bytes; those decoded are what the frames state.
+    /// Frames by kind, and bytes; the decoded bytes are those that the frames state.
     pub counted: Counted,
     /// Whether every frame states its content, so that the decoded bytes mean anything.
     pub states_content: bool,
@@ -159,7 +159,7 @@ fn decode(
             return Ok((stored_bytes, content_bytes));
         }
         if step.read == 0 && step.written == 0 {
-            // What is left is taken along, so that a decoder that wants more gets more.
+            // The rest is taken along, so that a decoder that wants more gets more.
             window.copy_within(from..to, 0);
             (from, to) = (0, to - from);
             match source.read(&mut window[to..]) {

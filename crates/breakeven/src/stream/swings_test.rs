@@ -1,5 +1,5 @@
-//! Data that does not change. Going to and fro between methods on it: no more than the buffers hide. And what many
-//! workers make of it, for whom a block takes long beside the time in which one goes through.
+//! Data that does not change. Going to and fro between methods on it: no more than the buffers hide. And the sizes by
+//! many workers, for whom a block takes long beside the time in which one goes through.
 //!
 //! Where the balance falls between two methods the best there is are both by turns, so that switching alone is no
 //! fault. It is one where a turn takes longer than the buffers hold, for then the link stands still or the workers
@@ -20,7 +20,7 @@ use crate::decide::Profile;
 
 const COUNT: usize = 2000;
 
-/// What a steady state looks like: the second half of a row.
+/// The figures of a steady state: the second half of a row.
 #[derive(Debug)]
 struct Swings {
     /// Changes of method while the buffers are filled once.
@@ -51,8 +51,8 @@ fn swings(pipeline: &Pipeline, matrix: &Matrix, run: &Run) -> Swings {
     }
 }
 
-/// A step to the next denser method while the buffers are more than half full, and one back while no more frames
-/// wait than workers may have finished at once.
+/// A step to the next denser method while the buffers are more than half full. A step back while no more frames wait
+/// than workers may have finished at once.
 fn stepping(pipeline: &Pipeline, matrix: &Matrix) -> Run {
     let (waiting, arm) = (Cell::new(0), Cell::new(0_usize));
     let step = &mut |_: usize, _: f64| {

@@ -6,19 +6,17 @@
 //!    +----- raw buffer ----+     frame buffer -----+--> caller, or the next asynchronous block
 //! ```
 //!
-//! A block in a buffer of the writer's that is stored is not copied: its frame is written around it
-//! where it lies, and its raw buffer and the frame buffer change places. One in a buffer that was lent
-//! is, for its owner wants that back.
+//! A stored block in a buffer of the writer's is not copied. Its frame is written around it where it lies, and its raw
+//! buffer and the frame buffer change places. A block in a lent buffer is copied, for its owner wants that back.
 //!
-//! Each block leaves with a frame buffer, which comes back when its frame is written. So the workers
-//! are at most as many blocks ahead of the sink as there are frame buffers, which is Hirsch's
-//! pipeline (2017, section 4.1): at least 2 N of them (equation 4.1), here 2 N + 4.
+//! Each block leaves with a frame buffer, which comes back when its frame is written. So the workers are at most as
+//! many blocks ahead of the sink as there are frame buffers, which is Hirsch's pipeline (2017, section 4.1). It has at
+//! least 2 N of them (equation 4.1); here there are 2 N + 4.
 //!
-//! Bytes come in three ways. [`Writer::write_all`] is a stream's: it returns when the bytes are
-//! copied. [`Writer::write_at`] and [`Writer::write_async`] are the thesis's calls, with a place in
-//! the stream: the first returns when its bytes are compressed, the second at once, and then its
-//! buffer may be waited for. What is compressed and not yet written drains from the frame buffers
-//! meanwhile.
+//! Bytes come in three ways. [`Writer::write_all`] is a stream's: it returns when the bytes are copied.
+//! [`Writer::write_at`] and [`Writer::write_async`] are the thesis's calls, with a place in the stream. The first
+//! returns when its bytes are compressed. The second returns at once, and then its buffer may be waited for. Compressed
+//! bytes that are not yet written drain from the frame buffers meanwhile.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -45,7 +43,7 @@ use super::price::Goal;
 use super::shared::Shared;
 use super::split::{Workspace, frames_bytes_max, part_frame_bytes_max};
 
-/// Which frames a stream may hold.
+/// The frames that a stream may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Container {
     /// Zstandard and skippable frames: any zstd reads them.
@@ -64,7 +62,7 @@ impl Container {
         }
     }
 
-    /// Returns the methods that a goal picks from unless told others.
+    /// Returns the methods that a goal picks from by default.
     pub fn arms(self) -> Vec<Method> {
         let mixed = match self {
             Container::Portable => &[][..],
@@ -81,27 +79,27 @@ const PORTABLE_ARMS: [&str; 11] = [
     "store", "zstd:-7", "zstd:-3", "zstd:-1", "zstd:1", "zstd:3", "zstd:5", "zstd:9", "zstd:12",
     "zstd:15", "zstd:19",
 ];
-/// Those that it has besides in a mixed stream.
+/// The further methods of a mixed stream.
 const MIXED_ARMS: [&str; 6] = ["lz4:a32", "lz4:a8", "lz4:1", "xz:1", "xz:6", "delta8+xz:1"];
 
 /// How a stream is written.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// Which frames it may hold. Default portable.
+    /// The frames that it may hold. Default portable.
     pub container: Container,
     /// How the method of each block is found. Default `zstd:3` for all.
     pub choice: Choice,
     /// Raw bytes of each block but the last, 4 KiB to 64 MiB. Default 1 MiB.
     pub block_bytes: usize,
-    /// Raw bytes that are to come in all: what zstd calls the pledged source size. It is a hint, with which no
-    /// method is tried that cannot pay on what is to come, and a promised time ([`Goal::Within`]) is used to
-    /// its end. Any other number of bytes is written as well; where it is less by up to 2 N + 4 blocks, with N
-    /// workers, the stream may be late by what those would have given back. Default none.
+    /// Raw bytes that are to come in all: zstd's pledged source size. It is a hint. With it no method is tried that
+    /// cannot pay on the bytes to come, and a promised time ([`Goal::Within`]) is used to its end. Any other number of
+    /// bytes is written as well. With up to 2 N + 4 blocks less, for N workers, the stream may be late by the time that
+    /// those would have given back. Default none.
     ///
     /// [`Goal::Within`]: super::Goal::Within
     pub pledged_source_bytes: Option<u64>,
-    /// The speed that the link was seen to have by a stream before this one into the same sink. It is where an adaptive
-    /// stream begins that has to find out its link; what its own writes show counts from then on. Default none.
+    /// The speed of the link in a stream before this one into the same sink. An adaptive stream that has to find out
+    /// its link begins with it; from then on the evidence of its own writes counts. Default none.
     pub link_seen: Option<BytesPerSecond>,
     /// Set by the caller when it wants no more: waits then end within a second. Default none.
     pub stop: Option<Arc<AtomicBool>>,
@@ -121,8 +119,8 @@ impl Default for WriterOptions {
 }
 
 impl WriterOptions {
-    /// Returns the options of a portable stream that adapts: each block is compressed by what serves the goal on
-    /// this machine and at the speed of this sink, both measured while the stream is written.
+    /// Returns the options of a portable stream that adapts. Each block is compressed as serves the goal on this
+    /// machine and at the speed of this sink, both measured while the stream is written.
     pub fn adaptive(goal: Goal) -> WriterOptions {
         let container = Container::default();
         let priced = Priced {
@@ -165,11 +163,11 @@ impl WriterOptions {
         Ok(())
     }
 
-    /// Returns the most memory that a writer takes with `worker_count` workers, beside 12 bytes for
-    /// each frame written: 3 N + 6 buffers as long as the longest frames of a block, 2 N + 4 for frames and
-    /// N + 2 for raw blocks, and N times what the methods take
-    /// ([`Method::compressor_bytes`], of each codec the most), with N at least 1; where blocks may be
-    /// split, which a goal does, N times half a block besides.
+    /// Returns the most memory that a writer takes with `worker_count` workers, beside 12 bytes for each frame written.
+    ///
+    /// With N workers, at least 1, it has 3 N + 6 buffers as long as the longest frames of a block: 2 N + 4 for frames
+    /// and N + 2 for raw blocks. The methods take N times their memory ([`Method::compressor_bytes`], of each codec the
+    /// most). Where blocks may be split, which a goal does, they take N times half a block besides.
     pub fn memory_bytes(&self, worker_count: usize) -> usize {
         let workers = worker_count.max(1);
         let part_bytes = match self.choice {
@@ -190,7 +188,7 @@ fn raw_count(workers: usize) -> usize {
     workers + 2
 }
 
-/// What a finished stream came to.
+/// The totals of a finished stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Blocks written.
@@ -231,11 +229,10 @@ pub struct CallTimes {
 ///
 /// # Cost
 ///
-/// Memory as [`WriterOptions::memory_bytes`], taken at the start, and one thread beside the pool's.
-/// A stored block goes to the sink by vectored writes, one if it is of 1 MiB; a sink that knows none gets
-/// 18 short and long ones for that. One of [`Writer::write_async`] is copied and goes by a plain write.
-/// Nothing is allocated for a block after each buffer was used once, but by xz and for a block that is
-/// split.
+/// Memory as [`WriterOptions::memory_bytes`], taken at the start, and one thread beside the pool's. A stored block goes
+/// to the sink by vectored writes, one if it is of 1 MiB. A sink without vectored writes gets 18 short and long ones
+/// for that. One of [`Writer::write_async`] is copied and goes by a plain write. Nothing is allocated for a block after
+/// each buffer was used once, except by xz and for a block that is split.
 ///
 /// # Example
 ///
@@ -289,7 +286,7 @@ pub struct Writer<S: Write + Send + 'static> {
 /// The block that is being filled.
 struct Filling {
     raw: Vec<u8>,
-    /// What is known of all of it.
+    /// The hints on all of it.
     outlook: Outlook,
     /// Where it ends: where a hint does, or full.
     end_bytes: usize,
@@ -377,8 +374,8 @@ impl<S: Write + Send + 'static> Writer<S> {
     /// Takes a hint on bytes that are not written yet. A block ends where a hint begins or ends, so
     /// ranges are best some MiB long. Hints may overlap; of one type, the last one counts.
     ///
-    /// They count as prices do: with [`Choice::Fixed`] only [`Advice::NoCompression`] does anything,
-    /// with a goal the block's life and the workers' time are what the hints say.
+    /// They count as prices do. With [`Choice::Fixed`] only [`Advice::NoCompression`] does anything. With a goal they
+    /// set the block's life and the workers' time.
     ///
     /// [`Advice::NoCompression`]: super::Advice::NoCompression
     ///
@@ -420,8 +417,8 @@ impl<S: Write + Send + 'static> Writer<S> {
     /// Writes `bytes` to a place of the stream, and returns when all of it is compressed. It begins
     /// and ends a block.
     ///
-    /// Places ascend: `offset` is at least [`Writer::position`]. What lies between is zeros, which
-    /// take 45 bytes and some 0.1 ms for each MiB.
+    /// Places ascend: `offset` is at least [`Writer::position`]. The gap before them is zeros, which take 45 bytes and
+    /// some 0.1 ms for each MiB.
     ///
     /// Source: `lwrite` (Hirsch 2017, listing 4.1 and section 4.1).
     ///
@@ -687,7 +684,7 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// What a worker does with a job.
+/// A worker's function for a job.
 fn work(workspace: &mut Workspace, picker: &Picker, shared: &Shared, job: Job) -> Result<Piece> {
     let (mut raw, outlook, mut frame) = match job {
         Job::Block {
@@ -698,16 +695,16 @@ fn work(workspace: &mut Workspace, picker: &Picker, shared: &Shared, job: Job) -
         Job::Flush => return Ok(Piece::Flush),
         Job::End { has_table } => return Ok(Piece::End { has_table }),
     };
-    // What lies before this block in the stream is wanted first.
+    // Parts before this block in the stream are wanted first.
     picker.help(workspace);
     #[cfg(test)]
     kill::begin(raw.bytes());
     let outcome = picker.encode(workspace, (&mut raw, &mut frame), &outlook);
-    // The caller has its bytes back before it is told that they are compressed.
+    // The caller has its bytes back before it learns that they are compressed.
     let own = match raw {
         Raw::Own(mut raw) => {
             if outcome.as_ref().is_ok_and(|frames| frames.is_left) {
-                // What is stored leaves in the buffer it lies in.
+                // A stored block leaves in its own buffer.
                 std::mem::swap(&mut raw, &mut frame);
             }
             raw.clear();

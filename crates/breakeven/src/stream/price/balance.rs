@@ -62,8 +62,8 @@ impl Balance {
         self.groups.clear();
     }
 
-    /// Returns what these blocks would take at a price: seconds of the workers together, in which the
-    /// application's computing counts as well, and of the link.
+    /// Returns the demands of these blocks at a price: seconds of the workers together, with the application's
+    /// computing, and of the link.
     pub fn needs_at(&self, price: f64) -> (f64, f64) {
         let (mut work, mut write) = (self.work, self.write);
         let mut start = 0;

@@ -1,5 +1,5 @@
-//! What a pick comes to in the books: what was expected of it, of the other arms and of storing, and
-//! what it really cost, in the goal's unit.
+//! The entry of a pick in the books: its expected cost, that of the other arms and of storing, and its real cost, in
+//! the goal's unit.
 
 use crate::decide::{BlockLife, Class, Decision, Prices, Quantities, choose};
 use crate::units::Estimate;
@@ -10,7 +10,7 @@ use super::{Controller, Goal, Taken};
 /// A pick on its way to the books.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// What was expected, in the goal's unit ([`Goal::unit`]).
+    /// The expected costs, in the goal's unit ([`Goal::unit`]).
     pub decision: Decision,
     life: BlockLife,
     prices: Prices,
@@ -51,8 +51,8 @@ impl Controller {
         }
     }
 
-    /// Returns the pick of a block that [`Controller::pass`] was told of, as it goes to the books: it is
-    /// of class [`Class::UNSEEN`], and there was nothing to pick from.
+    /// Returns the pick of a block reported to [`Controller::pass`], as it goes to the books. It is of class
+    /// [`Class::UNSEEN`], and there was nothing to pick from.
     pub fn entry_of_passed(&self, raw_bytes: u64, outlook: &Outlook) -> Entry {
         let life = self.booked_life(Class::UNSEEN, raw_bytes, outlook);
         let prices = self.booked_prices();

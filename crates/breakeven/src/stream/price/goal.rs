@@ -1,15 +1,15 @@
-//! What a stream is to be: over soon, in a promised time, small, or cheap.
+//! The goal of a stream: over soon, in a promised time, small, or cheap.
 
 use crate::decide::{BlockLife, Class, Prices};
 use crate::units::{Estimate, Seconds};
 
-/// What a stream is to be.
+/// The goal of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
     /// Over as soon as can be (Hirsch's S1).
     Fastest,
-    /// As small as can be in at most this factor of the time it takes uncompressed, at least 1: 1
-    /// for no loss of time (S2), more to give time for space (S3).
+    /// As small as can be in at most this factor of its time uncompressed, at least 1. Use 1 for no loss of time (S2),
+    /// more to give time for space (S3).
     Within(f64),
     /// As small as can be.
     Smallest,
@@ -25,9 +25,8 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// Returns the unit of what blocks cost under this goal, as it is booked: for the fastest end
-    /// the block's share of the time in which workers and link end together, where space counts
-    /// its bytes.
+    /// Returns the unit of the booked costs of blocks under this goal. For the fastest end it is the block's share of
+    /// the time in which workers and link end together; for space it is bytes.
     pub fn unit(&self) -> &'static str {
         match self {
             Goal::Fastest => "seconds",
@@ -37,7 +36,7 @@ impl Goal {
         }
     }
 
-    /// Returns the life of a block of which hints tell nothing.
+    /// Returns the life of a block without hints.
     pub(super) fn usual_life(&self, class: Class, raw_bytes: u64) -> BlockLife {
         let mut life = BlockLife::new(class, raw_bytes);
         life.reads_per_write = Estimate::exact(0.0);

@@ -1,11 +1,11 @@
 //! A line through pairs that were seen: a constant and a slope, by least squares with fading weights.
 //!
-//! So what a worker takes for every block is told from what others do to the codec's time.
+//! So the worker's own time for every block is separated from the effect of others on the codec's time.
 
 /// Pairs after which an older one counts half. With 64 a neighbour on the cores that had gone was reckoned with
 /// for so long that the next blocks took 4.6 % more time.
 const HALF_LIFE: f64 = 32.0;
-/// Spread of x, as a share of its mean, from which constant and slope can be told apart.
+/// Spread of x, as a share of its mean, from which constant and slope can be separated.
 const SPREAD_MIN: f64 = 0.1;
 
 /// Pairs of x and y, both of one sign.
@@ -43,8 +43,8 @@ impl Pairs {
         add(&mut self.x_y, x * y);
     }
 
-    /// Returns the line with a slope of at least `slope_min` and no constant below zero; where the pairs
-    /// do not show one, all is put on the slope. None before there are any.
+    /// Returns the line with a slope of at least `slope_min` and no constant below zero. Where the pairs do not show
+    /// one, all is put on the slope. None before there are any.
     pub fn line(&self, slope_min: f64) -> Option<Line> {
         if self.y <= 0.0 || self.x <= 0.0 {
             return None;
@@ -90,7 +90,7 @@ mod tests {
         let line = |constant, slope| Line { constant, slope };
         let bytes = [1e5, 3e5, 1e6];
         check(&bytes, line(1e-3, 1e-8), 0.0, line(1e-3, 1e-8));
-        // Of equal ones only the whole can be told.
+        // Of equal ones only the whole can be known.
         check(&[1e6], line(1e-3, 1e-8), 0.0, line(0.0, 1.1e-8));
         // Less than nothing is no constant.
         check(&[1.0, 3.0], line(-0.5, 1.0), 0.0, line(0.0, 0.75));

@@ -2,26 +2,25 @@
 //!
 //! Every goal is a price in the one rule of `decide`: a block goes by the arm of least cost.
 //!
-//! - fastest: work costs `lambda / n`, the link `1 - lambda`, with the lambda at which the last blocks
-//!   would keep workers and link equally long (the dual of the fluid problem, `oracle.rs`);
-//! - within a factor: bytes cost 1, work costs what makes the blocks so far, the older the less, take the
-//!   time allowed. Time saved by some is there for others, but none is lent: a method by which the stream
-//!   would be late if it ended with this block is charged for it. Where it was told how much is to come, the
-//!   last blocks lend each other what they can give back, and leave nothing;
+//! - fastest: work costs `lambda / n`, the link `1 - lambda`. Lambda is such that the last blocks would keep workers
+//!   and link equally long (the dual of the fluid problem, `oracle.rs`);
+//! - within a factor: bytes cost 1. The price of work is such that the blocks so far, the older the less, take the time
+//!   allowed. Time saved by some is there for others, but none is lent. A method by which the stream would be late if
+//!   it ended with this block is charged for it. Where the coming bytes are known, the last blocks lend each other the
+//!   time that they can give back, and leave nothing;
 //! - smallest, money: fixed prices.
 //!
-//! The prices alone do not see the queue. A block that takes longer to encode than the frames before
-//! it keep the link lets the link starve, and one that takes longer than the buffers can hold lets
-//! the other workers stall; both waits are charged to the method that would cause them, at the
-//! price of what waits, and as long as they may be on the mean: blocks take longer or shorter than
-//! expected, and what is won where they are shorter does not make up for a link that stands still.
-//! A block that does not fit may be split (`parts.rs`), if its parts cost less with
-//! the waits that are left than the whole does. Where two methods tie, how full the buffers are tips
-//! the price to the side that helps whoever is behind, so errors of the estimates do not add up. Going
-//! to and fro between two ties is right as long as it is shorter than the buffers.
+//! The prices alone do not see the queue. A block that takes longer to encode than the frames before it keep the link
+//! lets the link starve. One that takes longer than the buffers can hold lets the other workers stall. Both waits are
+//! charged to the method that would cause them, at the price of the waiting part, and as long as they may be on the
+//! mean. Blocks take longer or shorter than expected, and the gain of shorter ones does not make up for a link that
+//! stands still. A block that does not fit may be split (`parts.rs`), if its parts cost less with the waits that are
+//! left than the whole does. Where two methods tie, the fill of the buffers tips the price towards the side that is
+//! behind, so errors of the estimates do not add up. Going to and fro between two ties is right as long as it is
+//! shorter than the buffers.
 //!
-//! Arms that might be better than they are known to be are tried, for at most a hundredth
-//! of all cost. What is known comes from a [`Profile`], which learns as blocks are completed.
+//! Arms that might be better than is known are tried, for at most a hundredth of all cost. The knowledge comes from a
+//! [`Profile`], which learns as blocks are completed.
 //!
 //! | what the controller stands on | file |
 //! |---|---|
@@ -35,10 +34,9 @@
 //! | what a worker takes beside its codec | `line.rs` |
 //! | what a pick comes to in the books | `booking.rs` |
 //!
-//! Hints are numbers in the same rule (`hint.rs`): reads cost what the link and the workers cost, a
-//! byte held costs what storage costs against the time of a machine, and where the application
-//! computes meanwhile, its computing is work like that of the blocks. So a method that leaves it too
-//! little is too dear, up to where only storing pays.
+//! Hints are numbers in the same rule (`hint.rs`). Reads are priced as the link and the workers are, and a held byte by
+//! the cost of storage against the time of a machine. Where the application computes meanwhile, its computing is work
+//! like that of the blocks. So a method that leaves it too little is too dear, up to where only storing pays.
 //!
 //! Not here: clocks, threads and bytes.
 
@@ -76,10 +74,10 @@ pub(super) use repricing::held_seconds_per_byte_second;
 pub(super) use transit::HIDDEN_BYTES;
 pub use transit::Plant;
 
-/// What encoding a block took.
+/// The cost of encoding a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Taken {
-    /// What the codec made of it, with core time.
+    /// The codec's result on it, with core time.
     pub observation: Observation,
     /// The worker's time for the block, choosing included: longer than the codec's core time where
     /// others had the core.
@@ -99,13 +97,13 @@ pub struct Explained {
     pub is_trial: bool,
 }
 
-/// Blocks' worth of time saved from which on a goal with a time hopes for twice as much of what it has
-/// not seen: there is more time than it knows to use.
+/// Blocks' worth of time saved from which on a goal with a time hopes for twice as much of unseen arms: there is more
+/// time than it knows to use.
 const BOLD_BLOCKS: f64 = 24.0;
-/// What a block counts for a goal with a time beside the next, and from what on it counts at all.
+/// The weight of a block beside the next for a goal with a time, and the least weight that counts at all.
 const PAST_KEPT: f64 = 1.0 - 1.0 / 256.0;
 const PAST_MIN: f64 = 0.1;
-/// Blocks over which it is seen how far from what was expected they take, and the most that one counts.
+/// Blocks over which the deviation from the expected time is measured, and the most that one counts.
 const SURPRISE_BLOCKS: f64 = 32.0;
 const SURPRISE_MAX: f64 = 1.0;
 /// A worker that takes no longer than its codec.
@@ -113,8 +111,8 @@ const CORE_ALONE: Line = Line {
     constant: 0.0,
     slope: 1.0,
 };
-/// Times its core time that a block takes at most by others' doing; what takes longer is a machine that
-/// stood still, and tells nothing of the next block.
+/// The most by which others' doing stretches a block's core time. A longer time is a machine that stood still, and says
+/// nothing of the next block.
 const STRETCH_MAX: f64 = 8.0;
 /// The share of the time for which the buffers hold work that a block must take before splitting it is
 /// thought of.
@@ -147,10 +145,10 @@ pub struct Controller {
     walls: Pairs,
     /// Squared share by which blocks were encoded later or sooner than expected, lately.
     surprise: f64,
-    /// What a worker takes by what its codec does: classifying, choosing and waiting for a core are the
-    /// same for every method, contention stretches the codec's time.
+    /// A worker's time by its codec's. Classifying, choosing and waiting for a core are the same for every method, and
+    /// contention stretches the codec's time.
     wall: Line,
-    /// Bytes that are to come in all, where that was told.
+    /// Bytes that are to come in all, where a pledge gives them.
     pledged_bytes: Option<u64>,
     /// Bytes of the blocks so far, and seconds that they would take uncompressed.
     raw_bytes: u64,
@@ -218,9 +216,9 @@ impl Controller {
         controller
     }
 
-    /// Takes a hint on how many bytes there are in all. What is tried must be hoped to pay on those to come, and
-    /// where a time is promised the last blocks take what is left of it. If there are more, those are chosen for
-    /// as if nothing had been told.
+    /// Takes a hint on how many bytes there are in all. A trial must be expected to pay on the bytes to come, and where
+    /// a time is promised the last blocks take the rest of it. If there are more bytes, those are chosen for as if
+    /// there were no pledge.
     pub fn pledge(&mut self, bytes: u64) {
         self.pledged_bytes = Some(bytes);
     }
@@ -277,8 +275,8 @@ impl Controller {
         self.transit.set_link(link, write_overhead);
     }
 
-    /// Picks the arm of a block that starts now, `now` after the first, and of which hints tell what is
-    /// in `outlook`: its place among the arms, and a ticket by which to tell what became of it.
+    /// Picks the arm of a block that starts now, `now` after the first, with the hints in `outlook`. Returns its place
+    /// among the arms, and a ticket for the report of its outcome.
     pub fn choose_for(
         &mut self,
         class: Class,
@@ -345,8 +343,8 @@ impl Controller {
         self.parts[candidate % self.parts.len()]
     }
 
-    /// Returns into how many equal parts the block of a ticket is to be split, 1 for none; parts are
-    /// encoded by several workers, and their frames follow each other.
+    /// Returns into how many equal parts the block of a ticket is to be split, 1 for none. Several workers encode
+    /// parts, and their frames follow each other.
     pub fn parts_of(&self, ticket: u64) -> usize {
         self.transit.sent(ticket).map_or(1, |it| it.parts)
     }
@@ -448,8 +446,8 @@ impl Controller {
             self.wall = self.walls.line(1.0).unwrap_or(CORE_ALONE);
         }
         let is_due = candidate.is_some_and(|it| self.chooser.learn(it, observation));
-        // Where time is saved up, a trial is of what may store far less: what it told is used at once. Else prices that
-        // follow every one have been slower.
+        // Where time is saved up, a trial is of a method that may store far less, so its result is used at once. Else
+        // prices that follow every one have been slower.
         let is_awaited = was_trial && matches!(self.goal, Goal::Within(_));
         if is_awaited && !is_due {
             self.chooser.refresh();
@@ -482,7 +480,7 @@ impl Controller {
         self.period * self.plant().frames.saturating_sub(1).max(1) as f64
     }
 
-    /// Returns the life of a block without its hints, and what the chooser is told of all like it.
+    /// Returns the life of a block without its hints, and the chooser's terms for all like it.
     fn kind_of(&self, class: Class, raw_bytes: u64) -> (BlockLife, Terms) {
         let is_long = raw_bytes >= 2 * PART_BYTES_MIN as u64 && self.split_workers > 1;
         let room = (SPLIT_ROOM_MIN * self.room() - self.wall.constant) / self.wall.slope;

@@ -1,8 +1,7 @@
 //! How the parts of a block go: each to whoever is first to be free.
 //!
-//! A part compresses less than the whole, since it starts with an empty window, and is done sooner.
-//! What that comes to is known as other things are, from the profile's estimates for blocks of
-//! the part's length: parts are forms of an arm (`decide::Candidate`).
+//! A part compresses less than the whole, since it starts with an empty window, and is done sooner. The profile's
+//! estimates for blocks of the part's length give the cost of that: parts are forms of an arm (`decide::Candidate`).
 
 use super::super::split::PARTS_MAX;
 
@@ -17,8 +16,8 @@ pub struct Spell {
 }
 
 impl Spell {
-    /// Lets a block that takes its workers `wall` seconds in all be done, each part by whoever is first
-    /// to be free; `delays` are those of the workers, the first of them who has it.
+    /// Lets a block that takes its workers `wall` seconds in all be done, each part by the first free worker. `delays`
+    /// are those of the workers; the first of them has the block.
     pub fn of(wall: f64, parts: usize, delays: &[f64]) -> Spell {
         if parts == 1 {
             return Spell {

@@ -1,4 +1,4 @@
-//! The arm of a block: what the chooser is told of it, and what the queue adds to each arm's cost.
+//! The arm of a block: the chooser's terms for it, and the queue's addition to each arm's cost.
 
 use crate::decide::{BlockLife, Class, Decision, Picked, Prices, Quantities, TRIAL_SECONDS, Terms};
 use crate::units::{Estimate, Seconds};
@@ -10,7 +10,7 @@ use super::promise::Left;
 use super::waits::Waits;
 use super::{Controller, Goal};
 
-/// What was picked for a block, and what that was by.
+/// The pick for a block, and its reason.
 pub struct Way {
     pub picked: Picked,
     pub life: BlockLife,
@@ -77,7 +77,7 @@ impl Controller {
         })
     }
 
-    /// Returns what the chooser is told of a block, beside what it is told of all like it.
+    /// Returns the chooser's terms for a block, beside those for all like it.
     fn terms(&self, kind: Terms, prices: &Prices, blocks_behind: f64) -> Terms {
         let workers = self.plant().workers as f64;
         let is_bold = matches!(self.goal, Goal::Within(_));
@@ -111,8 +111,8 @@ impl Controller {
     }
 }
 
-/// Returns what the queue adds to the cost of a block of so many bytes in so many parts; infinite where these would be too
-/// short.
+/// Returns the queue's addition to the cost of a block of so many bytes in so many parts; infinite where these would be
+/// too short.
 fn added(waits: &Waits, it: &Quantities, (raw_bytes, parts): (u64, usize), delays: &[f64]) -> f64 {
     if parts > 1 && raw_bytes.div_ceil(parts as u64) < PART_BYTES_MIN as u64 {
         return f64::INFINITY;

@@ -1,4 +1,4 @@
-//! What is left of a promised time, and which blocks are the last.
+//! The rest of a promised time, and the question which blocks are the last.
 
 use crate::units::Seconds;
 
@@ -6,19 +6,19 @@ use super::super::hint::Outlook;
 use super::balance::Group;
 use super::{Controller, Goal};
 
-/// What is left for a block of a promised time.
+/// The rest of a promised time for a block.
 pub struct Left {
     /// Seconds until it must be through; without end where no time is promised.
     pub seconds: f64,
     /// Blocks' worth of time that those before it saved.
     pub saved_blocks: f64,
-    /// Blocks as long that are to come behind it; without end where that was not told.
+    /// Blocks as long that are to come behind it; without end where that is unknown.
     pub blocks_behind: f64,
 }
 
 impl Controller {
-    /// Returns how many blocks come behind one that starts now, as long as it: without end where nobody told,
-    /// where there are more than was told, and where the cores are not the workers' alone.
+    /// Returns how many blocks come behind one that starts now, as long as it. Without end where there is no pledge,
+    /// where there are more than pledged, and where the cores are not the workers' alone.
     pub(super) fn blocks_behind(&self, raw_bytes: u64, outlook: &Outlook) -> f64 {
         let so_far = self.raw_bytes + raw_bytes;
         let behind = self.pledged_bytes.and_then(|it| it.checked_sub(so_far));
@@ -28,8 +28,8 @@ impl Controller {
         }
     }
 
-    /// Returns whether a block is one of the last: nothing comes behind them that their workers could be
-    /// wanted for, and the stream ends when they are encoded and written.
+    /// Returns whether a block is one of the last. Nothing comes behind them that their workers could be wanted for,
+    /// and the stream ends when they are encoded and written.
     pub(super) fn is_ending(&self, blocks_behind: f64) -> bool {
         blocks_behind < self.plant().workers as f64
     }
@@ -68,9 +68,9 @@ impl Controller {
         }
     }
 
-    /// Returns the time that the last blocks can give back to one before them: what they are allowed less
-    /// what they need, if they are like those of the window. Only as many as the buffers hold, so that a
-    /// stream that ends earlier than was told is late by no more.
+    /// Returns the time that the last blocks can give back to one before them: their allowance less their need, if they
+    /// are like those of the window. Only as many count as the buffers hold, so that a stream that ends before its
+    /// pledge is late by no more.
     fn lent(&self, factor: f64, blocks_behind: f64) -> f64 {
         if blocks_behind > self.plant().frames as f64 {
             return 0.0;

@@ -18,8 +18,8 @@ const FILL_ODDS: f64 = 0.25;
 const SAVED_BLOCKS: f64 = 4.0;
 
 impl Controller {
-    /// Returns the prices of the window, tipped by what is seen now: where a time is promised, by how
-    /// many blocks' worth of it are saved.
+    /// Returns the prices of the window, tipped by the present state: where a time is promised, by how many blocks'
+    /// worth of it are saved.
     pub(super) fn prices_now(
         &self,
         outlook: &Outlook,
@@ -169,7 +169,7 @@ impl Controller {
             let weighed = |it: &Quantities| {
                 let zero = it.cost(&life, at_zero);
                 let work = match group.outlook.asynchronism > 0.0 {
-                    // What it waits for is the application's computing, which is counted already.
+                    // It waits for the application's computing, which is counted already.
                     true => it.encode_core_seconds.mean,
                     false => self.wall_of(it),
                 };

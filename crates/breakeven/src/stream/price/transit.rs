@@ -10,12 +10,12 @@ use super::waits::Waits;
 
 /// Seconds for which whoever feeds the link may have waited for a core: no sign of a slow link.
 pub const WAKING_SECONDS: f64 = 10e-3;
-/// The most bytes that a sink is thought to hold and to send later: Linux lets the send buffer of a
-/// TCP connection grow to 4 MiB, and a queue of the link may hold as much.
+/// The most bytes that a sink is thought to hold and to send later. Linux lets the send buffer of a TCP connection grow
+/// to 4 MiB, and a queue of the link may hold as much.
 pub const HIDDEN_BYTES: f64 = 8.0 * MIB;
 const MIB: f64 = (1 << 20) as f64;
 
-/// What the blocks go through.
+/// The workers, buffers and link of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plant {
     /// Workers, at least 1.
@@ -37,7 +37,7 @@ pub struct Sent {
     pub stored_bytes: f64,
     /// Core seconds that encoding it takes, as expected.
     pub core_seconds: f64,
-    /// What the chooser picked.
+    /// The chooser's pick.
     pub candidate: usize,
     /// Into how many parts it is split.
     pub parts: usize,
@@ -45,14 +45,13 @@ pub struct Sent {
     pub trial: Option<(Trial, Spell, Waits)>,
 }
 
-/// What is on its way, and through what.
+/// The blocks on their way, and their pipeline.
 pub struct Transit {
     pub plant: Plant,
     queue: VecDeque<Sent>,
     /// Tickets given out; the queue's first is this less the queue's length.
     tickets: u64,
-    /// When the link is through with what it was given, as far as is known: a sink may hold some of it
-    /// still.
+    /// When the link is through with its bytes, as far as is known: a sink may hold some of them still.
     link_ended: f64,
     /// Seconds a byte that the block now on the link has taken already, at least.
     byte_seconds_min: f64,
@@ -114,9 +113,8 @@ impl Transit {
         }
     }
 
-    /// Notes that the sink took the first of the blocks on their way. A socket's buffer takes some MiB at
-    /// once and sends them later, so that the link is busy for as long as its speed says, and not only
-    /// until now.
+    /// Notes that the sink took the first of the blocks on their way. A socket's buffer takes some MiB at once and
+    /// sends them later. So the link is busy for as long as its speed says, and not only until now.
     pub fn written(&mut self, now: Seconds) {
         if let Some(first) = self.queue.pop_front() {
             let began = self.link_ended.max(first.encoded_at);
@@ -129,7 +127,7 @@ impl Transit {
     /// Returns for how long there was nothing to do before a block that starts now.
     pub fn pause(&self, raw_bytes: f64, now: Seconds) -> f64 {
         let pause = now.0 - self.link_ended;
-        // What takes longer than a block is no gap between two of them.
+        // A time longer than a block is no gap between two of them.
         let is_pause =
             self.queue.is_empty() && self.tickets > 0 && pause > self.write_seconds(raw_bytes);
         if is_pause { pause } else { 0.0 }
@@ -157,8 +155,8 @@ impl Transit {
         (free - now.0).max(0.0)
     }
 
-    /// Finds when each worker can take parts of a block that starts now: the one who has it at once, the
-    /// others when they are done with what they have.
+    /// Finds when each worker can take parts of a block that starts now: its own worker at once, the others when they
+    /// are done with their work.
     pub fn gather_helpers(&self, now: Seconds, delays: &mut Vec<f64>) {
         delays.clear();
         delays.push(0.0);

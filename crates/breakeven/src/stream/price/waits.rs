@@ -1,4 +1,4 @@
-//! What the queue adds to the cost of an arm: the waits that a block would cause, and being late.
+//! The queue's addition to the cost of an arm: the waits that a block would cause, and being late.
 
 use crate::decide::Quantities;
 use crate::statistics::mean_excess;
@@ -23,7 +23,7 @@ pub struct Waits {
     pub backlog: f64,
     /// Share by which blocks take longer or shorter than expected.
     pub deviation: f64,
-    /// What a second of the link and of a worker cost.
+    /// The cost of a second of the link and of a worker.
     pub link_second: f64,
     pub core_second: f64,
     /// Seconds of a write beside its bytes, and of a byte.
@@ -56,10 +56,9 @@ impl Waits {
         self.write_overhead + it.stored_bytes.mean * self.byte_seconds
     }
 
-    /// Returns what the waits cost while a block is encoded: of the link that has sent everything
-    /// before it, of the workers that do not help when all buffers are behind it, and of the one who has
-    /// it, for the last of its parts: on the mean, where it takes longer or shorter by `deviation`, a
-    /// share.
+    /// Returns the cost of the waits while a block is encoded. The link waits when it has sent everything before the
+    /// block. Workers that do not help wait when all buffers are behind it, and its own worker waits for the last of
+    /// its parts. All are on the mean, where the block takes longer or shorter by `deviation`, a share.
     fn waits(&self, spell: &Spell, parts: usize, deviation: f64) -> f64 {
         let others = self.workers.saturating_sub(parts) as f64;
         let deviation = deviation * spell.latency;
@@ -76,18 +75,17 @@ impl Waits {
         starved * self.link_second + (stalled + spell.idle) * self.core_second
     }
 
-    /// Returns what it costs that the stream would be late if it ended with this block, since nobody knows
-    /// its last block before, or with the last that lends to it: each second as many bytes as the link could
-    /// send.
+    /// Returns the cost of being late if the stream ended with this block, since nobody knows its last block before, or
+    /// with the last that lends to it. Each second costs as many bytes as the link could send.
     fn lateness(&self, it: &Quantities, latency: f64) -> f64 {
         let through = latency.max(self.backlog) + self.write_seconds(it);
         (through - self.left).max(0.0) / self.byte_seconds
     }
 
-    /// Returns what a block in parts costs the blocks behind it: while all workers are at it they give the link
-    /// less to do than it sends, and where little is left, it waits for these blocks in the place of this one.
-    /// Workers' time is cheap where the link is what all wait for, and so nothing else keeps a method that
-    /// takes twice as much of it from block after block, each split lest the link wait for it.
+    /// Returns the cost of a block in parts for the blocks behind it. While all workers are at it they give the link
+    /// less to do than it sends. Where little is left, the link waits for those blocks in place of this one. Workers'
+    /// time is cheap where all wait for the link. So nothing else keeps a method that takes twice as much of it from
+    /// block after block, each split lest the link wait for it.
     fn drain(&self, it: &Quantities, parts: usize) -> f64 {
         if parts == 1 || self.period.is_infinite() {
             return 0.0;
