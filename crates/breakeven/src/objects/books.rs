@@ -1,4 +1,4 @@
-//! What each class of values did in a shard, and the ledger of it.
+//! The counts of each class of values in a shard, and the ledger of it.
 
 use crate::codec::Method;
 use crate::decide::Decision;
@@ -38,7 +38,7 @@ impl ClassCounts {
 pub(super) struct Books {
     /// By the number of the class, as far as one was counted.
     pub classes: Vec<ClassCounts>,
-    /// What compressing saved of each class that it did anything for, by number. Items fall to a shard by their hash.
+    /// The savings of compression for each class that has any, by number. Items fall to a shard by their hash.
     pub costs: Vec<(u16, Costs<1>)>,
     pub ledger: Option<Box<Ledger>>,
 }
@@ -87,18 +87,18 @@ impl Books {
     }
 }
 
-/// What is told of a class of values: its counts since the store was made.
+/// The report on a class of values: its counts since the store was made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassStats {
-    /// The beginning of its keys, `-` for none and `*` for all that are not told apart, and the longest value.
+    /// The beginning of its keys, `-` for none and `*` for all further prefixes, and the longest value.
     pub name: String,
-    /// What its values are encoded by from now on.
+    /// The encoding of its values from now on.
     pub method: Method,
-    /// What would be second best.
+    /// The second best method.
     pub runner_up: Option<Method>,
-    /// What the runner-up would cost more, as a share of the cost.
+    /// The extra cost of the runner-up, as a share of the cost.
     pub margin: f64,
-    /// Which dictionary of its class that is, from 1; 0 for none.
+    /// The number of that dictionary in its class, from 1; 0 for none.
     pub generation: u32,
     /// Bytes of that dictionary and its prepared forms.
     pub dictionary_bytes: u64,
@@ -118,15 +118,15 @@ pub struct ClassStats {
     pub promoted: u64,
     /// Values on which both choices were measured; the rest is reckoned from those, none while they are too few.
     pub samples: u64,
-    /// What all values were expected to cost raw, in seconds.
+    /// The expected cost of all values raw, in seconds.
     pub store_cost: f64,
-    /// What compressing earned against that, in seconds; negative is a loss.
+    /// The earnings of compression against that, in seconds; negative is a loss.
     pub saved_cost: Option<Estimate>,
-    /// What it would have earned on values that stayed raw, in seconds.
+    /// The possible earnings on values that stayed raw, in seconds.
     pub missed_cost: Option<Estimate>,
 }
 
-/// What is told of each class; rows are labelled `class`, `method` and `runner_up`.
+/// The fields of each class; rows are labelled `class`, `method` and `runner_up`.
 pub const CLASS_FIELDS: FieldTable<ClassStats> = FieldTable::new(
     "breakeven_class",
     &[

@@ -1,11 +1,11 @@
-//! Classes of values: what the beginning of a key and the length of a value tell of what is in it.
+//! Classes of values: the beginning of a key and the length of a value suggest the content.
 //!
-//! The prefix of a key ends before its first digit or separator. The first [`PREFIXES_MAX`] that come are told apart;
-//! all others are one. Clients choose keys, so that this is bounded and nothing depends on it but sizes.
+//! The prefix of a key ends before its first digit or separator. The first [`PREFIXES_MAX`] that come are kept apart;
+//! all others are one. Clients choose keys, so this is bounded, and only sizes depend on it.
 
 use std::collections::BTreeMap;
 
-/// Prefixes that are told apart.
+/// Prefixes that are kept apart.
 pub(super) const PREFIXES_MAX: usize = 24;
 /// The longest values of each band but the last.
 const BAND_BYTES: [usize; 5] = [64, 256, 1 << 10, 4 << 10, 16 << 10];
@@ -15,7 +15,7 @@ pub(super) const CLASSES: usize = (PREFIXES_MAX + 1) * BANDS;
 /// The longest prefix; what is longer is cut there.
 const PREFIX_BYTES_MAX: usize = 32;
 
-/// The prefixes that are told apart, by their numbers. The last number is of all others.
+/// The prefixes that are kept apart, by their numbers. The last number is of all others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Prefixes {
     numbers: BTreeMap<Box<[u8]>, u16>,
@@ -34,7 +34,7 @@ fn band(value_bytes: usize) -> usize {
 }
 
 impl Prefixes {
-    /// Returns the class of a value; `None` if its prefix is new and could be told apart.
+    /// Returns the class of a value; `None` if its prefix is new and could be kept apart.
     pub fn class(&self, key: &[u8], value_bytes: usize) -> Option<u16> {
         let number = match self.numbers.get(prefix(key)) {
             Some(number) => usize::from(*number),

@@ -1,10 +1,9 @@
-//! How each class of values is encoded: learned from samples off the request path, told to the shards as a plan.
+//! The encoding of each class of values: learned from samples off the request path, and handed to the shards as a plan.
 //!
 //! Shards offer values that leave their fresh queues. [`Coding::tune`], on a thread of the caller, keeps some of them
-//! by class: four in five are what dictionaries are trained on, the fifth are held out, and every method is timed on
-//! those. A chooser then decides at this place's prices: a byte that is held is worth the misses it avoids, a value
-//! costs its encoding and the decodings that fetches are expected to ask for. What a class has is kept unless another
-//! method wins by [`GAIN_MIN`].
+//! by class. Four in five train dictionaries. The fifth are held out, and every method is timed on those. A chooser
+//! then decides at this place's prices. A held byte is worth the misses it avoids. A value costs its encoding, and the
+//! decodings that fetches are expected to ask for. A class keeps its method unless another wins by [`GAIN_MIN`].
 //!
 //! A dictionary is trained anew when what it leaves of held-out values has grown by [`DECAY`]. Everything kept here is
 //! bounded by a share of the memory and charged to it.
@@ -28,7 +27,7 @@ use crate::dictionaries::{Dictionaries, DictionaryOptions};
 use crate::error::Result;
 use crate::units::{Estimate, Seconds};
 
-/// What is chosen from.
+/// The methods to choose from.
 const METHODS: [&str; 5] = ["store", "lz4:1", "lz4:1+dict", "zstd:3", "zstd:3+dict"];
 /// The place among them of FSST, which no text names.
 const FSST_AT: usize = 3;
@@ -36,7 +35,7 @@ const FSST_AT: usize = 3;
 const SYMBOL_SAMPLE_BYTES: usize = 16 << 10;
 /// The share of the cost that a challenger must save.
 const GAIN_MIN: f64 = 0.05;
-/// What a dictionary leaves of a byte may grow to so many times what it left at first.
+/// A dictionary's ratio may grow to so many times its first ratio.
 const DECAY: f64 = 1.1;
 /// One offered value in so many is held out of training.
 const HELD_OUT_EVERY: u64 = 5;
@@ -51,13 +50,13 @@ const INBOX_BYTES: usize = 256 << 10;
 const MEMORY_SHARE: u64 = 50;
 /// Less is not worth a dictionary.
 const DICTIONARY_BYTES_MIN: u64 = 256 << 10;
-/// What a dictionary of 15 KiB and its prepared forms take.
+/// The bytes of a dictionary of 15 KiB and its prepared forms.
 const GENERATION_BYTES: usize = 300 << 10;
 /// Longer values are not learned from.
 const OFFERED_BYTES_MAX: usize = 64 << 10;
 /// A dictionary must save so much of what is stored.
 const SAVING_MIN: f64 = 0.03;
-/// What costs more than anything: a method that cannot be.
+/// The cost of an impossible method: more than anything.
 const NEVER: f64 = 1e6;
 /// Decodings after which a value is stored raw again.
 const PROMOTE_AFTER: std::ops::RangeInclusive<f64> = 16.0..=65_536.0;
@@ -65,7 +64,7 @@ const PROMOTE_AFTER: std::ops::RangeInclusive<f64> = 16.0..=65_536.0;
 /// memcached's keys, with it 0.89 (0.84 to 0.94): `peng2020/gets`, 20 runs each. The least number itself is unproved.
 const PROMOTE_SOONER_AFTER_MIN: f64 = 4.0;
 
-/// What is decided of a class.
+/// The decision about a class.
 #[derive(Clone, Debug)]
 pub(super) struct ClassPlan {
     /// How values are encoded; `None` if they stay raw.
@@ -109,7 +108,7 @@ impl ClassPlan {
     }
 }
 
-/// What is decided of all classes.
+/// The decisions about all classes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     pub version: u64,
@@ -133,7 +132,7 @@ impl Plan {
     }
 }
 
-/// What all shards counted, as far as prices follow from it.
+/// The counts of all shards, as far as prices follow from them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub classes: Vec<ClassCounts>,
@@ -168,7 +167,7 @@ struct Inbox {
     bytes: usize,
 }
 
-/// What is known of a class.
+/// The knowledge about a class.
 #[derive(Default)]
 struct Learned {
     /// Values that no dictionary saw, the newest last.
@@ -179,13 +178,13 @@ struct Learned {
     /// By candidate; the first is to store, which has none.
     forms: Vec<Option<Arc<Form>>>,
     chosen: usize,
-    /// What the dictionary left of a byte when it was new, and last.
+    /// The bytes that the dictionary left of a byte when it was new, and last.
     stored_at_first: Option<f64>,
     stored_last: f64,
     table: Table,
 }
 
-/// What is gathered for the next table of symbols of a class, and what the present one leaves of a byte.
+/// The samples for the next table of symbols of a class, and the present one's bytes left of a byte.
 #[derive(Default)]
 struct Table {
     samples: Vec<Box<[u8]>>,
@@ -200,7 +199,7 @@ struct Tuner {
     chooser: Chooser,
     miss: Seconds,
     demand: Demand,
-    /// What a byte was worth when it was decided last.
+    /// The worth of a byte at the last decision.
     worth: f64,
     prefixes: Prefixes,
     classes: Vec<Option<Box<Learned>>>,
@@ -215,7 +214,7 @@ struct Tuner {
 }
 
 impl Coding {
-    /// Makes what learns; `dictionary_bytes` is what dictionaries may take, 0 for none.
+    /// Makes the learner; `dictionary_bytes` is the memory for dictionaries, 0 for none.
     pub fn new(dictionary_bytes: u64, miss: Seconds) -> Result<Coding> {
         let options = dictionary_options(dictionary_bytes);
         let sample_bytes_max = options.sample_bytes_max;
@@ -342,7 +341,7 @@ impl Coding {
         Ok(trained.is_some() || found || measured.is_some())
     }
 
-    /// Decides of all classes of which something was measured, and tells it.
+    /// Decides about all classes with a measurement, and publishes the plan.
     fn publish(&self, tuner: &mut Tuner, measured: Option<u16>) {
         let mut plan = Plan::clone(&self.plan());
         let mut known: Vec<u16> = plan.classes().map(|(class, _)| class).collect();
@@ -373,7 +372,7 @@ impl Coding {
     }
 }
 
-/// What of `bytes` goes to how many classes, and for what.
+/// The split of `bytes` over a number of classes, and over purposes.
 fn dictionary_options(bytes: u64) -> DictionaryOptions {
     let classes_max = (bytes >> 19).clamp(2, 24) as usize;
     let samples = bytes as usize / 4 / classes_max;

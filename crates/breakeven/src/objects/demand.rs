@@ -1,28 +1,28 @@
-//! What memory is worth, by what was asked for lately.
+//! The worth of memory, by the recent requests.
 //!
 //! A byte that is held from one end of the queue to the other is worth the misses that an item in its place would
-//! spare: the share of items that were fetched before they came to the end, as far as that is remembered. Where none
-//! were, a small share is believed as long as anything is fetched at all: what holds too little to be hit would be worth
-//! no memory, and so would hold little for ever. Where values are stored and nobody asks for any, the memory is worth
-//! nothing in the end, and nothing is encoded for its sake.
+//! spare. That is the share of items that were fetched before they came to the end, as far as it is remembered. Where
+//! none were, a small share is assumed as long as anything is fetched at all. Otherwise a store too small to be hit
+//! would value its memory at nothing, and so would hold little for ever. Where values are stored and nobody asks for
+//! any, the memory is worth nothing in the end, and nothing is encoded for its sake.
 
 use super::books::ClassCounts;
 use super::coding::Tally;
 use crate::units::Seconds;
 
-/// Of items that come to the end of their queue, the share that is believed to have been fetched at least, where
-/// there is a fetch for each value that is stored.
+/// The share of items at the end of their queue that is assumed to have been fetched at least, where there is a fetch
+/// for each stored value.
 const FETCHED_SHARE_MIN: f64 = 0.01;
 /// After so many times as many items as are held, what was counted before weighs a third. A memory that is filled
 /// before anybody asks is to be filled as one that is asked.
 const TURNOVERS_REMEMBERED: f64 = 4.0;
-/// As if a hundred items had come to the end before, of which one in twenty had been fetched.
+/// As if a hundred items had come to the end before, and one in twenty had been fetched.
 const JUDGED_AT_FIRST: f64 = 100.0;
 const FETCHED_AT_FIRST: f64 = 5.0;
 /// Bytes of index for an item.
 const INDEX_BYTES: f64 = 14.0;
 
-/// What was asked for, with what is long ago forgotten.
+/// The requests, with old ones forgotten.
 #[derive(Debug)]
 pub(super) struct Demand {
     judged: f64,
@@ -78,8 +78,8 @@ impl Demand {
 mod tests {
     use super::*;
 
-    /// Returns the worth of a byte after so many turnovers of a memory of 1000 items of 186 bytes, in what one
-    /// fetched item of such a memory in a hundred would make it.
+    /// Returns the worth of a byte after so many turnovers of a memory of 1000 items of 186 bytes. The unit is its
+    /// worth if one item in a hundred of such a memory were fetched.
     fn worth(
         turnovers: u64,
         fetched_percent: u64,
@@ -112,7 +112,7 @@ mod tests {
                 "{least} <= {found} <= {most}"
             );
         };
-        // What was fetched is believed at once, and nothing for long.
+        // A fetch counts at once, and its absence only after long.
         check(worth(1, 50, 2, Demand::default()).0, 40.0, 50.0);
         check(worth(40, 0, 2, Demand::default()).0, 0.9, 1.1);
         // A memory that is filled once or twice is worth something before anybody asks.

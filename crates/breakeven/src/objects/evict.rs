@@ -1,17 +1,17 @@
 //! Room is made: segments are emptied a few items at a time, by S3-FIFO.
 //!
-//! S3-FIFO (Yang et al. 2023): new items wait in a short queue, from which those that were fetched go on to the main
-//! one and the others go; the main queue gives each item as many more rounds as it was fetched, up to three. Here
-//! the queues consist of segments, and all items of the oldest are judged before it is freed. The short queue has two
-//! parts: fresh items as they came, and behind them those that nobody fetched so far, encoded. Whatever moves on is
-//! encoded as its class is (`recode.rs`). Where no class is encoded, fresh segments become cold ones as they are, but for
-//! some from which is learned.
+//! S3-FIFO (Yang et al. 2023): new items wait in a short queue. Those that were fetched go on to the main one, and the
+//! others leave. The main queue gives each item as many more rounds as it was fetched, up to three. Here the queues
+//! consist of segments, and all items of the oldest are judged before it is freed. The short queue has two parts: fresh
+//! items as they came, and behind them those that nobody fetched so far, encoded. An item that moves on is encoded as
+//! its class is (`recode.rs`). Where no class is encoded, fresh segments become cold ones as they are, except for some
+//! that serve as samples.
 //!
 //! Without eviction items are encoded as they leave the fresh queue, and else only moved together, where enough of a
 //! segment is dead.
 //!
-//! While memory is not short, what is overwritten would lie dead until it is. More than twice what is live is not taken
-//! from the system, though: the items of mostly dead segments then move together as they are ([`Shard::tidy`]).
+//! While memory is not short, overwritten bytes would lie dead until it is. The system is not asked for more than twice
+//! the live bytes, though. The items of mostly dead segments then move together as they are ([`Shard::tidy`]).
 
 use super::index::Place;
 use super::item::FETCHED;
@@ -35,7 +35,7 @@ const AGED_LOOKED_AT_ONE_IN: u32 = 8;
 /// Slabs that a shard may hold in any case before it looks for dead bytes: those that are being filled are not full.
 const TIDY_SLABS_MIN: u64 = 2;
 
-/// What a shard is told when it is to make room.
+/// The orders for a shard that is to make room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Duty {
     /// The most items to look at.
@@ -56,7 +56,7 @@ impl Duty {
     }
 }
 
-/// What came of it.
+/// The outcome of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// A segment was freed.
@@ -288,8 +288,8 @@ impl Shard {
         )
     }
 
-    /// Moves an item, or lets it go. False if there is no slab to move it to, and it may stay where it is for now: another
-    /// shard has begun one and will soon free another.
+    /// Moves an item, or lets it go. False if there is no slab to move it to, and it may stay where it is for now.
+    /// Another shard has begun one and will soon free another.
     fn judge(&mut self, found: Found, duty: Duty) -> bool {
         if found.header.is_expired(duty.now) {
             self.expire(found);

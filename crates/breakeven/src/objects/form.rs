@@ -3,7 +3,7 @@
 //! A [`Form`] is a method with its dictionary or its table of symbols. Segments hold the forms of their items, so that
 //! either lives as long as the last value that needs it. Zstandard is stored bare: both lengths stand before the key.
 //!
-//! What is encoded here never leaves this process's memory, and what does not decode is a bug: it panics.
+//! Encoded values never leave this process's memory, so a value that does not decode is a bug: it panics.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::dictionaries::Generation;
 use crate::meter::thread_cpu;
 use crate::units::Seconds;
 
-/// Shorter values stay raw: what could be saved is less than what tells how to decode it.
+/// Shorter values stay raw: the possible saving is less than the record of the encoding.
 pub(super) const VALUE_BYTES_MIN: usize = 12;
 /// Longer values stay raw: nobody keeps them in a cache for small objects to save memory.
 pub(super) const VALUE_BYTES_MAX: usize = 128 << 10;
-/// What an encoded item has more in its header: its form and its raw length.
+/// The extra bytes in an encoded item's header: its form and its raw length.
 pub(super) const HEADER_BYTES: usize = 3;
 /// A value of so many bytes must save one to be encoded.
 const SAVED_ONE_IN: usize = 16;
@@ -121,7 +121,7 @@ impl Bench {
     }
 }
 
-/// What a method took and left of several values.
+/// The time and the bytes of a method on several values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
     pub values: usize,

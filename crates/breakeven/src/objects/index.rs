@@ -1,16 +1,16 @@
-//! The index of a shard: where the item of a key may lie, told by some bits of its hash.
+//! The index of a shard: where the item of a key may lie, by some bits of its hash.
 //!
-//! Linear hashing (Litwin 1980): one bucket is split at a time, so that no request pays for a doubling and memory
-//! never jumps. A bucket is a cache line: seven slots and the number of the bucket that overflows it. A slot is
-//! eight bytes: 22 bits of hash, 2 of frequency, 20 of segment and 20 of offset. The bits of hash are those by which
-//! buckets are split, so that a split reads no item; those that have not parted buckets yet tell the keys apart.
+//! Linear hashing (Litwin 1980): one bucket is split at a time, so that no request pays for a doubling and memory never
+//! jumps. A bucket is a cache line: seven slots and the number of the bucket that overflows it. A slot is eight bytes:
+//! 22 bits of hash, 2 of frequency, 20 of segment and 20 of offset. Buckets are split by these bits of hash, so that a
+//! split reads no item. The bits that have not parted buckets yet tell the keys apart.
 //!
-//! The index never sees a key. A slot whose tag fits is a candidate; its holder compares the key, and changes or
-//! removes a slot only by the place it names, which no two items share.
+//! The index never sees a key. A slot with the right tag is a candidate, and its holder compares the key. The holder
+//! changes or removes a slot only by the place it names, which no two items share.
 //!
 //! # Cost
-//! A bucket is split when the mean passes `FILL` of its seven slots: 64 / (7 x 0.8) = 11.4 bytes a key, and more for
-//! buckets that overflow, since those that were not split yet are twice as full as the others. Measured over a tenfold
+//! A bucket is split when the mean passes `FILL` of its seven slots: 64 / (7 x 0.8) = 11.4 bytes a key. Buckets that
+//! overflow take more, since those that were not split yet are twice as full as the others. Measured over a tenfold
 //! growth to 200,000 keys: 14.2 bytes in the mean, at most 14.6; 14.3 where keys came and went ten times.
 
 use std::mem::take;
@@ -217,7 +217,7 @@ impl Index {
                 self.spill_free.push(number & !SPILLED);
             }
             next = bucket.overflow.checked_sub(1).map(|next| next | SPILLED);
-            // What is put back goes to the front of the list, which is never longer than what was taken.
+            // Returned slots go to the front of the list, which is never longer than the list taken.
             for &slot in &bucket.slots[..bucket.used as usize] {
                 let is_new = slot >> (TAG_SHIFT + bit - TAG_BIT_FIRST) & 1 == 1;
                 self.put(if is_new { new } else { old }, slot);

@@ -15,8 +15,8 @@
 //!    key, stored bytes (where chained: u32 chain, then what does not fill a slab)
 //! ```
 //!
-//! That is 8 bytes beside key and value, 4 more for an item that expires, 3 more for one that is encoded, 4 more for
-//! client flags that are not 0.
+//! That is 8 bytes beside key and value. An item that expires takes 4 more, one that is encoded 3 more, and one with
+//! client flags that are not 0 4 more.
 
 /// The longest key of the protocol.
 pub const KEY_BYTES_MAX: usize = 250;
@@ -30,16 +30,16 @@ const WIDE_CAS: u8 = 2;
 const EXPIRES: u8 = 4;
 const LONG: u8 = 8;
 const ENCODED: u8 = 16;
-/// What an item has to itself and keeps when it moves.
+/// The flags of an item that it keeps when it moves.
 const KEPT: u8 = FETCHED | STALE | TOKEN;
 
 const CHAINED: u32 = 1 << 31;
 const FIXED_BYTES: usize = 8;
 /// The longest header: all that is optional together.
 pub(super) const HEADER_BYTES_MAX: usize = FIXED_BYTES + 4 + 4 + 4 + 8 + 5;
-/// What stands for the last access of an item that is dead. One that moved elsewhere may lack it.
+/// The mark in place of the last access of a dead item. One that moved elsewhere may lack it.
 const DEAD: [u8; 2] = u16::MAX.to_le_bytes();
-/// Seconds of access that are told exactly.
+/// Seconds of access that are stored exactly.
 const ACCESS_EXACT: u32 = 1 << 15;
 const ACCESS_STEP: u32 = 64;
 
@@ -78,7 +78,7 @@ impl Stored {
     }
 }
 
-/// What stands before the key.
+/// The header before the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub key_bytes: u8,
@@ -93,7 +93,7 @@ pub(super) struct Header {
     pub stored: Stored,
 }
 
-/// What the items of a segment are told by.
+/// The base values of a segment's items.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base {
     pub cas: u64,

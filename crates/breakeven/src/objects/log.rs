@@ -47,7 +47,8 @@ const LIFE_SECONDS: [u32; 4] = [64, 1024, 16 << 10, u32::MAX];
 const LIVES: usize = LIFE_SECONDS.len() + 1;
 /// Steps of the CAS below the newest, for items that are stored again with the one they had.
 const FRESH_CAS_BELOW: u64 = 1 << 12;
-/// Steps of the CAS and seconds of access below those of the first item that moved into a segment, within which others are told short.
+/// The reserve below the first item that moved into a segment, in steps of the CAS and seconds of access. Items within
+/// it have short forms.
 const MOVED_CAS_BELOW: u64 = 1 << 15;
 const MOVED_ACCESS_BELOW: u32 = 1 << 14;
 
@@ -60,7 +61,7 @@ pub(super) enum Queue {
     Cold,
     /// Items that were fetched.
     Main,
-    /// Those that were decoded so often that they are stored raw again.
+    /// Items that were decoded so often that they are stored raw again.
     Hot,
 }
 
@@ -77,7 +78,7 @@ pub(super) struct Segment {
     /// The second from which all of it is gone; `u32::MAX` for never.
     expires_last: u32,
     sequence: u32,
-    /// What its encoded items are decoded by: they name a place in this list.
+    /// The decoders of its encoded items: they name a place in this list.
     forms: Vec<Arc<Form>>,
 }
 
@@ -94,7 +95,7 @@ pub(super) struct Content<'a> {
     pub header: &'a Header,
     pub key: &'a [u8],
     pub stored: [&'a [u8]; 2],
-    /// What decodes it, if it is encoded; the header's own number of it is not looked at.
+    /// Its decoder, if it is encoded; the header's own number of it is not looked at.
     pub form: Option<&'a Arc<Form>>,
 }
 

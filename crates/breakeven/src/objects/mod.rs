@@ -1,23 +1,29 @@
 //! The place of small objects: values under keys in memory, as memcached has them.
 //!
-//! [`Objects`] is shards with a lock each. A shard has an index of some fourteen bytes a key and a log of segments
-//! in which items lie one behind the other with eight bytes before each (`item.rs` has the bytes). New items go to
-//! the front; when memory is short, segments are emptied a few items at a time by S3-FIFO (`evict.rs`), by whoever
-//! stores, or by a thread of the caller that calls [`Objects::maintain`].
+//! [`Objects`] is shards with a lock each. A shard has an index of some fourteen bytes a key, and a log of segments.
+//! Items lie one behind the other there, with eight bytes before each (`item.rs` has the bytes). New items go to the
+//! front. When memory is short, segments are emptied a few items at a time by S3-FIFO (`evict.rs`), by the storing
+//! thread, or by a thread of the caller that calls [`Objects::maintain`].
 //!
-//! Values are stored raw as they come and encoded when they leave the fresh queue (`recode.rs`), each by the form that
-//! its class has (`class.rs`, `form.rs`): what that is, a dictionary maybe, is learned on a thread of the caller that
-//! calls [`Objects::tune`] (`coding.rs`) and decided by what memory is worth: an item in the place of the bytes saved
-//! would have spared misses, if anybody asks (`demand.rs`). [`Objects::classes`] and [`Objects::ledger`] say what was chosen and what it earned.
+//! Values are stored raw as they come and encoded when they leave the fresh queue (`recode.rs`), each by the form of
+//! its class (`class.rs`, `form.rs`). A thread of the caller that calls [`Objects::tune`] learns the form, maybe with a
+//! dictionary (`coding.rs`). The worth of memory decides: an item in the place of the saved bytes would have spared
+//! misses, if anybody asks (`demand.rs`). [`Objects::classes`] and [`Objects::ledger`] report the choice and its
+//! earnings.
 //!
-//! Promises: a value is the one that was stored under exactly this key, or there is none; an item is gone at the
-//! second that was set; CAS rises with each change of an item; slabs, indexes and books together stay within
-//! [`ObjectsOptions::memory_bytes`], but for the moment in which a dictionary that was trained is taken in; a request that finds memory short looks at a bounded number of items, of one
-//! segment at most where nothing else helps.
+//! Promises:
 //!
-//! Every call is complete when it returns. Where values will once lie farther away than memory, a call that begins a
-//! fetch will stand beside [`Objects::fetch`] and return either its result or a ticket to wait for; nothing that is
-//! here waits, and so nothing that is here will change.
+//! - A value is the one that was stored under exactly this key, or there is none.
+//! - An item is gone at the second that was set.
+//! - CAS rises with each change of an item.
+//! - Slabs, indexes and books together stay within [`ObjectsOptions::memory_bytes`], except while a trained dictionary
+//!   is taken in.
+//! - A request that finds memory short looks at a bounded number of items, of one segment at most where nothing else
+//!   helps.
+//!
+//! Every call is complete when it returns. One day values may lie farther away than memory. Then a call that begins a
+//! fetch will stand beside [`Objects::fetch`] and return its result or a ticket to wait for. The present calls do not
+//! wait, and so will not change.
 //!
 //! Not here: clocks ([`Now`] is the caller's), threads, sockets, protocols.
 #![deny(unsafe_code)]
@@ -94,7 +100,7 @@ pub struct ObjectsOptions {
     pub shards_log2: u8,
     /// Whether items may be dropped before their end. Default true.
     pub evict: bool,
-    /// What keys are hashed with: chosen at random where somebody else chooses keys. Default 0.
+    /// The seed of key hashing: chosen at random where somebody else chooses keys. Default 0.
     pub seed: u64,
     /// The CAS above which items are numbered, rounded down to a multiple of the shards. Another one for each process
     /// keeps a CAS that a client has from before a restart from naming another value. Below 2^62. Default 0.
@@ -104,7 +110,7 @@ pub struct ObjectsOptions {
     /// The most bytes of dictionaries, their prepared forms and samples; 0 for no dictionaries. Default: 2 % of the
     /// memory.
     pub dictionary_bytes_max: Option<u64>,
-    /// What a miss costs its client, in microseconds: what memory is worth follows from it. Default 1,000.
+    /// The client's cost of a miss, in microseconds; the worth of memory follows from it. Default 1,000.
     pub miss_microseconds: u32,
 }
 
@@ -152,8 +158,8 @@ impl Hasher {
 /// ```
 ///
 /// # Cost
-/// Some 14 bytes of index a key and 8 bytes of header beside key and value; 4 more where the item expires, 4
-/// where it has flags. One short lock a call.
+/// Some 14 bytes of index a key, and 8 bytes of header beside key and value. 4 more where the item expires, 4 where it
+/// has flags. One short lock a call.
 pub struct Objects {
     shards: Box<[Mutex<Shard>]>,
     space: Arc<Space>,
@@ -412,8 +418,8 @@ impl Objects {
         self.shards.len()
     }
 
-    /// Does up to `items` items' worth of the work that is due in each shard: what is past its end goes, and room is
-    /// made where it is short. Returns whether there is more to do.
+    /// Does up to `items` items' worth of the due work in each shard. Expired items go, and room is made where it is
+    /// short. Returns whether there is more to do.
     pub fn maintain(&self, items: usize, now: Now) -> bool {
         let mut is_more = false;
         for at in 0..self.shards.len() {
@@ -427,7 +433,7 @@ impl Objects {
         is_more
     }
 
-    /// Learns how classes of values are best encoded, from values that came to the end of the fresh queue: trains a
+    /// Learns how classes of values are best encoded, from values that came to the end of the fresh queue. Trains a
     /// dictionary or measures one class, off the request path. For a thread of low priority, some times a second.
     /// Returns whether there is more to do.
     ///
@@ -484,7 +490,7 @@ impl Objects {
         tally
     }
 
-    /// Returns what is told of each class of values that something was decided of.
+    /// Returns the report on each class of values with a decision.
     pub fn classes(&self) -> Vec<ClassStats> {
         let Some(coding) = &self.coding else {
             return Vec::new();
@@ -670,7 +676,7 @@ impl Objects {
         }
     }
 
-    /// Lets the shards free a segment in turn. False if none can.
+    /// Lets the shards free a segment, one after another. False if none can.
     fn make_room(&self, duty: Duty) -> bool {
         (0..self.shards.len()).any(|_| {
             let at = self.turn.fetch_add(1, Relaxed) % self.shards.len();

@@ -566,7 +566,7 @@ fn record(random: &mut fastrand::Rng, kind: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What was stored under a number.
+/// The value stored under a number.
 fn record_of(number: u32, kind: usize) -> Vec<u8> {
     record(&mut fastrand::Rng::with_seed(number.into()), kind)
 }
@@ -588,7 +588,7 @@ fn fill(objects: &Objects, numbers: std::ops::Range<u32>, kind: usize) {
     }
 }
 
-/// Returns how many of the items there are, all of which are right.
+/// Returns how many of the items there are; all of them must be right.
 fn found(objects: &Objects, numbers: std::ops::Range<u32>, kind: usize) -> u64 {
     let now = Now { seconds: 1 };
     let is_there = |number: &u32| {

@@ -1,14 +1,13 @@
-//! What compressing would make of small objects that lie in a cache today, from a sample of their keys and values.
+//! The effect of compression on small objects that lie in a cache today, from a sample of their keys and values.
 //!
 //! The sample goes the way that values go in the store: the same classes, the same dictionaries, the same chooser at
-//! the same prices ([`Coding`]). One value in five is kept from all of that, and what each class comes to is measured on
-//! those. Items for each byte are sums of what an item takes here and in memcached, by its own arithmetic of headers
-//! and chunks.
+//! the same prices ([`Coding`]). One value in five is kept from all of that, and each class is measured on those. Items
+//! for each byte are sums of an item's bytes here and in memcached, by its own arithmetic of headers and chunks.
 //!
-//! How many gets more items would answer is a model and no measurement: popularity by Zipf, of which the store holds the
-//! head. Where a memcached found a share of its gets, the same requests find that share times what the head of so many
-//! times as many keys weighs over what the old head does. On the four loads of `peng2020/misses` that comes within 0.03
-//! of what was found.
+//! How many gets more items would answer is a model and no measurement: popularity by Zipf, with the store holding the
+//! head. Where a memcached hit a share of its gets, the same requests hit that share times a ratio. It is the weight of
+//! the head of so many times as many keys over that of the old head. On the four loads of `peng2020/misses` that comes
+//! within 0.03 of the measured share.
 
 use std::sync::Arc;
 
@@ -48,9 +47,9 @@ pub struct Sampled {
 /// A cache as it is used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prospect {
-    /// The memory it has, of which dictionaries take at most 2 %.
+    /// The memory it has; dictionaries take at most 2 % of it.
     pub memory_bytes: u64,
-    /// What a miss costs its client, in microseconds.
+    /// The client's cost of a miss, in microseconds.
     pub miss_microseconds: u32,
     /// Of items that are dropped, the share that was fetched: what an item in the place of bytes saved would bring.
     pub fetched_share: f64,
@@ -75,11 +74,11 @@ impl Default for Prospect {
     }
 }
 
-/// What a class of values would come to.
+/// The forecast for a class of values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassForecast {
-    /// The beginning of its keys, `-` for none and `*` for all that are not told apart, and the longest value; empty
-    /// for the values of which there are too few.
+    /// The beginning of its keys, `-` for none and `*` for all further prefixes, and the longest value. Empty for the
+    /// rest, values that are too few.
     pub name: String,
     /// Values of the sample.
     pub values: usize,
@@ -89,7 +88,7 @@ pub struct ClassForecast {
     pub value_bytes: f64,
     /// How it would be stored.
     pub method: Method,
-    /// What it is stored by, or else what would pay first: the next four are of it. None where too few values are known.
+    /// Its method, or else the one that would pay first: the next four are of it. None where too few values are known.
     pub codec: Option<Method>,
     /// Bytes that a value takes by it, those that it does not shrink as they are.
     pub stored_bytes: f64,
@@ -97,7 +96,7 @@ pub struct ClassForecast {
     pub encode: Seconds,
     /// Core seconds to decode one.
     pub decode: Seconds,
-    /// What a miss must cost for it to pay; none where it saves nothing.
+    /// The cost of a miss from which it pays; none where it saves nothing.
     pub pays_from: Option<Seconds>,
     /// Values that this was measured on.
     pub measured: usize,
@@ -113,7 +112,7 @@ impl ClassForecast {
     }
 }
 
-/// What a cache would come to.
+/// The forecast for a cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     /// By class, those with the most bytes first.
@@ -355,8 +354,8 @@ fn measure(
     }
 }
 
-/// The bytes that memcached takes for an item: header, CAS, the ends of key and value, in the smallest chunk that is
-/// large enough, each 1.25 times the one before (its default), and a pointer of its table.
+/// The bytes that memcached takes for an item: header, CAS, the ends of key and value, and a pointer of its table. The
+/// item lies in the smallest chunk that is large enough, each 1.25 times the one before (its default).
 fn memcached_bytes(key_bytes: usize, value_bytes: usize) -> usize {
     let item_bytes = 48 + 8 + key_bytes + 1 + value_bytes + 2;
     let mut chunk_bytes = 96;
@@ -401,7 +400,7 @@ mod tests {
         let found = predict(&sample(&["user", "noise"]), &Prospect::default()).unwrap();
         let class = |name: &str| found.classes.iter().find(|it| it.name == name).unwrap();
         let user = class("user/256");
-        // Which method it is depends on what the machine makes of their times.
+        // The choice of the method depends on the machine's times.
         assert_ne!(user.method, Method::STORE, "{user:?}");
         assert!(user.stored_bytes < user.value_bytes / 2.0, "{user:?}");
         assert!(user.pays_from.unwrap().0 < 1e-3, "{user:?}");
@@ -442,7 +441,7 @@ mod tests {
         check(0.4, [10.0, 100.0], 0.716_42);
         check(0.716_42, [100.0, 10.0], 0.4);
         assert!(hit_share(0.5, [0.0, 0.0]) > 0.49);
-        // What was found in `peng2020/misses`, with as many more items as `peng2020/items` counted.
+        // The shares measured in `peng2020/misses`, with as many more items as `peng2020/items` counted.
         for (before, gain, after) in [
             (0.763, 2.87, 0.860),
             (0.761, 3.40, 0.856),

@@ -1,7 +1,7 @@
 //! Items on the move: their values are encoded as their class is now, whatever they were before.
 //!
 //! A value that is decoded for readers as often as holding it raw would have cost is stored raw again. Nobody counts
-//! that: each decoding does so with the chance of one in so many, which comes to the same (as a skier who rents draws
+//! that. Each decoding does so with the chance of one in so many, which has the same effect (as a skier who rents draws
 //! the day on which to buy, Karlin et al. 1990).
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::decide::Written;
 use crate::decide::holdout::{self, Holdout, Measured};
 use crate::units::{Joules, Seconds};
 
-/// Of values that leave the fresh queue one in so many is shown to who learns of them, where the class is known.
+/// Of values that leave the fresh queue one in so many is offered as a sample, where the class is known.
 const OFFERED_ONE_IN: u32 = 8;
 
-/// What is to become of a value.
+/// The plan for a value.
 enum Wanted {
     /// It stays as it is: nothing is known of its class, or it is never encoded.
     AsIs,
@@ -28,7 +28,7 @@ enum Wanted {
     Form(Arc<Form>),
 }
 
-/// What became of it.
+/// Its outcome.
 struct Recoded<'a> {
     form: Option<Arc<Form>>,
     bytes: &'a [u8],
@@ -133,7 +133,7 @@ impl Shard {
         }
     }
 
-    /// Enters a value that left the fresh queue in the ledger, and what both choices cost if it is drawn.
+    /// Enters a value that left the fresh queue in the ledger, and the cost of both choices if it is drawn.
     fn sample(&mut self, class: Option<u16>, key: &[u8], value: &[u8], stored: Stored) {
         let plan = Arc::clone(&self.plan);
         let Some((class, plan)) = class.and_then(|class| Some((class, plan.of(class)?))) else {

@@ -1,4 +1,4 @@
-//! What is asked of the store, and what it answers.
+//! The requests to the store, and its answers.
 
 /// The caller's clock: seconds since some moment of its own before which nothing was stored, as memcached's
 /// relative time. It never goes back.
@@ -8,10 +8,10 @@ pub struct Now {
     pub seconds: u32,
 }
 
-/// What must hold for a value to be stored, and how.
+/// The condition for storing a value, and the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreMode {
-    /// Whatever is there.
+    /// In every case.
     Set,
     /// If nothing is there.
     Add,
@@ -66,7 +66,7 @@ impl<'a> Store<'a> {
     }
 }
 
-/// What became of a value that was to be stored.
+/// The outcome of a request to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
     /// It is stored, with this CAS.
@@ -80,13 +80,13 @@ pub enum StoreOutcome {
     Exists,
     /// Nothing is there to compare with.
     NotFound,
-    /// Key and value are longer than an item may be. What was there is gone where the mode was to replace it.
+    /// Key and value are longer than an item may be. The old item is gone where the mode was to replace it.
     TooLarge,
     /// There is no room, and none can be made.
     OutOfMemory,
 }
 
-/// What a fetch changes. Default: it counts the access.
+/// The changes of a fetch. Default: it counts the access.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fetch {
     /// Sets the end of the item: the outer `None` leaves it, the inner means never.
@@ -162,7 +162,7 @@ pub struct Delete {
     pub cas_new: Option<u64>,
 }
 
-/// What became of an item that was to be deleted.
+/// The outcome of a request to delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteOutcome {
     /// It is gone, or marked stale.
@@ -212,7 +212,7 @@ impl Count {
     }
 }
 
-/// What became of a number.
+/// The outcome of a change of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountOutcome {
     /// It has changed.
@@ -228,15 +228,15 @@ pub enum CountOutcome {
     },
     /// Nothing is there.
     NotFound,
-    /// What is there is no number.
+    /// The value there is no number.
     NotNumeric,
-    /// What is there has another CAS.
+    /// The item there has another CAS.
     Exists,
     /// There is no room for its new digits.
     OutOfMemory,
 }
 
-/// What became of setting an end.
+/// The outcome of setting an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TouchOutcome {
     /// It is set.
@@ -256,7 +256,7 @@ pub struct ObjectsStats {
     pub bytes: u64,
     /// Bytes of their keys and values as the client knows them.
     pub bytes_logical: u64,
-    /// Items of which the stored form is encoded.
+    /// Items stored in an encoded form.
     pub encoded_items: u64,
     /// The most bytes that may be held.
     pub memory_bytes: u64,

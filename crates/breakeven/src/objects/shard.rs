@@ -1,7 +1,7 @@
 //! One shard: its index over its log, and every operation on one key.
 //!
-//! Whoever holds the lock of a shard calls these. An operation that lacks a slab changes nothing and says so; room
-//! is made by [`Shard::work`] (`evict.rs`), here or in another shard.
+//! The holder of a shard's lock calls these. An operation that lacks a slab changes nothing and says so; room is made
+//! by [`Shard::work`] (`evict.rs`), here or in another shard.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct NoRoom;
 /// Scratch memory above this is not kept.
 const SCRATCH_BYTES_KEPT: usize = 64 << 10;
 
-/// What memcached counts as an item's bytes when it says that one is too large: header, CAS, and the ends of key and
+/// The bytes that memcached counts for an item when it says that one is too large: header, CAS, and the ends of key and
 /// value; 4 more for flags.
 const ITEM_BYTES_JUDGED: usize = 48 + 8 + 1 + 2;
 
@@ -63,7 +63,7 @@ pub(super) struct Shard {
     /// The second from which everything stored before is gone; 0 for none.
     flush_at: u32,
     item_bytes_max: usize,
-    /// What is charged to the space for index and log.
+    /// The bytes of index and log that are charged to the space.
     charged_bytes: usize,
     scratch: Vec<u8>,
     /// An item on the move.
@@ -71,13 +71,13 @@ pub(super) struct Shard {
     /// Where the emptying of a segment stands, and whether its items stay as they are.
     pub cursor: u32,
     pub is_tidying: bool,
-    /// Segments that grew old, of which some are looked at.
+    /// Segments that grew old; some are looked at.
     pub aged: u32,
     /// The second up to which segments past their end were looked for.
     pub expiry_scanned: u32,
     /// The state of the hash by which items on the move find their slot.
     pub hash: super::Hasher,
-    /// What tells how values are encoded, and what it said last; none where nothing is.
+    /// The source of encodings, and its last plan; none where nothing is encoded.
     pub coding: Option<Arc<Coding>>,
     pub plan: Arc<Plan>,
     pub books: Books,

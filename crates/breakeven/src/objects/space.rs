@@ -1,7 +1,7 @@
 //! The memory of all shards together: slabs of the arena, and what is kept beside them.
 //!
-//! Everything counts against one limit: slabs, indexes, lists of segments. What grows on the heap
-//! lowers the number of slabs there may be.
+//! Everything counts against one limit: slabs, indexes, lists of segments. Growth on the heap lowers the number of
+//! slabs there may be.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use crate::error::Result;
 /// Slabs that only items on the move may take, so that a segment can be emptied when all else is full.
 const RESERVED_SLABS: u64 = 4;
 
-/// What the arena's lists take for each slab, with room for those that it has reserved.
+/// The bytes of the arena's lists for each slab, with room for those that it has reserved.
 const ARENA_SLAB_BYTES: u64 = 48;
 
-/// What a slab is wanted for.
+/// The purpose of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A new item.
