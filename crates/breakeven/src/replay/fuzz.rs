@@ -8,8 +8,8 @@ use super::trace::{FORMATS, Request, TraceFormat};
 /// An error that is longer shows more of the input than a person reads.
 const ERROR_BYTES_MAX: usize = 1000;
 
-/// Reads any bytes as a trace: the form, then the bytes. What is read and written again in that form is
-/// read the same; what is refused says why in a line or two.
+/// Reads any bytes as a trace: the form, then the bytes. A trace that is read and written again in that form is read
+/// the same. A refusal says why in a line or two.
 pub fn fuzz_trace(data: &[u8]) {
     let Some((&form, bytes)) = data.split_first() else {
         return;

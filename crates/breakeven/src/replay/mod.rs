@@ -1,10 +1,9 @@
 //! Replay: a trace over real pages, to see what a policy of the cache would have cost.
 //!
-//! Keys of the trace are bound to pages, so that data are as compressible as real data are and the
-//! same at each access. Codecs run and are timed. Of a [`Source`] in memory a miss copies its page
-//! and is charged what it is declared to take, so no device is needed and none disturbs; of one in
-//! files it reads its page past the page cache and takes what that takes. The rest of the loop's
-//! processor time is reported beside it.
+//! Keys of the trace are bound to pages, so that data are as compressible as real data are and the same at each access.
+//! Codecs run and are timed. With a [`Source`] in memory a miss copies its page and is charged the declared time, so no
+//! device is needed and none disturbs. With one in files it reads its page past the page cache and takes the real time.
+//! The rest of the loop's processor time is reported beside it.
 #![deny(unsafe_code)]
 
 mod distribution;
@@ -121,17 +120,17 @@ impl ReplaySeconds {
 /// How a replay went.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replayed {
-    /// What the shard did, and what that cost at its prices.
+    /// The counters of the shard, and their cost at its prices.
     pub stats: ShardStats,
-    /// What that took.
+    /// The time of that.
     pub seconds: ReplaySeconds,
-    /// What single accesses took, in seconds.
+    /// The times of single accesses, in seconds.
     pub distribution: CostDistribution,
     /// Where the shard's bytes were at the end.
     pub memory: ShardMemory,
     /// The arm in force at the end.
     pub arm: Arm,
-    /// What compressing saved against raw-only, and what raw-only would have cost, by the shadow.
+    /// The saving of compression against raw-only, and raw-only's cost, by the shadow.
     pub gain: Option<(Estimate, f64)>,
     /// Processor time of the whole loop, copying pages at misses and the trace itself included.
     pub core: Seconds,
@@ -163,11 +162,11 @@ pub struct Replay<'a> {
     shard: Shard<u64, FixedState>,
     bench: Bench,
     core_price: f64,
-    /// What misses took so far.
+    /// The time of misses so far.
     miss_seconds: f64,
-    /// What a page is read into.
+    /// The buffer for reading a page.
     buffer: AlignedBuffer,
-    /// What tells the page of each key that was read last.
+    /// The mark of each key's page that was read last.
     marks: HashMap<u64, Mark>,
     distribution: CostDistribution,
     core: Seconds,
@@ -215,7 +214,7 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     ///
-    /// What reading a page returns; [`Error::Corrupt`] if a block is not its page, which is a bug.
+    /// Errors of reading a page; [`Error::Corrupt`] if a block is not its page, which is a bug.
     pub fn run(&mut self, keys: impl IntoIterator<Item = u64>) -> Result<()> {
         let begun = thread_cpu();
         let outcome = keys.into_iter().try_for_each(|key| self.access(key));
@@ -263,7 +262,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// What the accesses took so far: whatever is not a miss is core time at its price.
+    /// The time of the accesses so far: all that is not a miss is core time at its price.
     fn seconds(&self) -> ReplaySeconds {
         let stats = self.shard.stats();
         ReplaySeconds {
@@ -367,7 +366,7 @@ mod tests {
         assert_eq!(found.arm, Arm::RAW_ONLY);
     }
 
-    /// What is dear decides; what it takes is told in seconds all the same.
+    /// The dear resource decides; the times are reported in seconds all the same.
     #[test]
     fn prices_decide_and_seconds_are_told() {
         let found = |per_waiting_second: f64| {
@@ -430,7 +429,7 @@ mod tests {
             stats.misses
         });
         assert!(misses[1] < misses[0], "{misses:?}");
-        // A file that changes is no damage of the cache: what counts is what was read last.
+        // A file that changes is no damage of the cache: the last read counts.
         let mut replay =
             Replay::new(Source::Read(&files), options(Policy::Static(arm))).expect("a shard");
         replay.run(keys()).expect("replayed");

@@ -1,27 +1,24 @@
-//! What no cache can beat on a trace, compressed or not, knowing the future; and the best contents that
+//! The bound that no cache can beat on a trace, compressed or not, knowing the future. Also the best contents that
 //! never change.
 //!
-//! Between two accesses of a block a cache may keep it raw, keep it compressed, or drop it. Keeping
-//! it costs bytes for as long as the interval lasts; it saves a miss less, if compressed, a
-//! restoration. A cache of M bytes has at most M times the length of the trace to give away, so the
-//! best intervals by saving per byte and time, taken as long as there is room and the last one in
-//! part, save at least as much as any cache can: the bytes need not fit at each moment, only on
-//! average, compressing is free and eviction knows the future.
+//! Between two accesses of a block a cache may keep it raw, keep it compressed, or drop it. Keeping it costs bytes for
+//! as long as the interval lasts; it saves a miss less, if compressed, a restoration. A cache of M bytes has at most M
+//! times the length of the trace to give away. Take the best intervals by saving per byte and time, as long as there is
+//! room, and the last one in part. They save at least as much as any cache can: the bytes need not fit at each moment,
+//! only on average, compressing is free and eviction knows the future.
 //!
-//! Source: Berger, Beckmann and Harchol-Balter 2018, *Practical Bounds on Optimal Caching with
-//! Variable Object Sizes*, section 5 (PFOO-L); the choice of compressed form is ours, and makes each
-//! interval a step of a multiple-choice knapsack, whose relaxation is solved greedily on the convex
-//! hull of its choices (Sinha and Zoltners 1979).
+//! Source: Berger, Beckmann and Harchol-Balter 2018, *Practical Bounds on Optimal Caching with Variable Object Sizes*,
+//! section 5 (PFOO-L). The choice of compressed form is ours. It makes each interval a step of a multiple-choice
+//! knapsack; the relaxation is solved greedily on the convex hull of its choices (Sinha and Zoltners 1979).
 //!
-//! When a block is asked for again no cache knows. How often it is asked for a cache may come to know; where
-//! that is all there is to know, since accesses are independent of each other, none can do better than to
-//! hold what saves most, raw or compressed, and never to change it (Aho, Denning and Ullman 1971, for
-//! blocks of one size).
+//! No cache knows when a block is asked for again. A cache may learn how often it is asked for. Where accesses are
+//! independent of each other, there is nothing else to know. Then none can do better than to hold the blocks that save
+//! most, raw or compressed, and never to change them (Aho, Denning and Ullman 1971, for blocks of one size).
 #![deny(unsafe_code)]
 
 use std::collections::HashMap;
 
-/// What a trace's blocks take and cost, all the same.
+/// The bytes and the cost of a trace's blocks, all the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockCosts {
     /// Bytes of a block as it is.
@@ -67,9 +64,9 @@ pub fn least_cost(keys: &[u64], costs: &BlockCosts, memory_bytes: f64) -> f64 {
     keys.len() as f64 * costs.miss - most_saved(steps, room)
 }
 
-/// Returns what these accesses cost if the memory holds the same blocks from their first access to the end,
-/// in the forms that cost least: the best that can be had from knowing how often each block is asked for,
-/// and not when. Compressing is free, and part of a block may be held.
+/// Returns the cost of these accesses if the memory holds the same blocks from their first access to the end, in the
+/// forms that cost least. It is the best for a cache that knows how often each block is asked for, and not when.
+/// Compressing is free, and part of a block may be held.
 ///
 /// # Cost
 ///
@@ -111,8 +108,8 @@ fn most_saved(mut steps: Vec<Step>, mut room: f64) -> f64 {
     saved
 }
 
-/// Adds the choices of a block that is asked for so often again while it is held for so long, that lie on
-/// their convex hull: compressed, then raw instead; or raw at once.
+/// Adds those choices of a block that lie on their convex hull: compressed, then raw instead; or raw at once. The block
+/// is asked for again `count` times while it is held for `length`.
 fn add_steps((count, length): (f64, f64), costs: &BlockCosts, steps: &mut Vec<Step>) {
     let raw = Step {
         saved: count * costs.miss,
@@ -184,14 +181,14 @@ mod tests {
         check(&[1, 1, 1], 0.0, 30.0);
         check(&[1, 1, 1], 2.0, 12.0);
         check(&[1, 1, 1], 8.0, 10.0);
-        // Both compressed take 4; the 3 bytes left are half of what the second hit of 1 raw takes on top.
+        // Both compressed take 4. The 3 bytes left are half of the further bytes of 1 raw for its second hit.
         check(&[1, 2, 1, 2, 1], 7.0, 20.0 + 3.0 - 0.5 * 2.0);
         // Twice as many accesses to one of them: it alone is raw.
         check(&[1, 1, 1, 2, 2], 10.0, 20.0 + 1.0);
         assert_eq!(least_cost_of_fixed_contents(&[], &COSTS, 8.0), 0.0);
     }
 
-    /// Who knows when is never worse than who knows how often.
+    /// Knowing when is never worse than knowing how often.
     #[test]
     fn contents_that_change_cost_no_more_than_fixed_ones() {
         let mut random = crate::testing::seeded("fixed contents", 8);
@@ -218,7 +215,7 @@ mod tests {
             };
             held.push((key, 8));
             let mut best = f64::INFINITY;
-            // What is held may be dropped or compressed, in any combination.
+            // Held blocks may be dropped or compressed, in any combination.
             let choices = 3usize.pow(held.len() as u32);
             for choice in 0..choices {
                 let mut next = Vec::new();

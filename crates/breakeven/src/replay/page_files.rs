@@ -20,8 +20,8 @@ impl PageFiles {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where direct I/O is not offered, [`Error::Invalid`] for a page that it
-    /// cannot read, or if there is none; else what opening a file returns.
+    /// [`Error::Unsupported`] where direct I/O is not offered, [`Error::Invalid`] for a page that it cannot read, or if
+    /// there is none. Errors of opening a file, too.
     pub fn open(paths: &[impl AsRef<Path>], page_bytes: usize) -> Result<PageFiles> {
         let options = OpenOptions {
             direct: true,
@@ -82,7 +82,7 @@ impl PageFiles {
     ///
     /// # Errors
     ///
-    /// What reading returns; [`Error::Corrupt`] if the file became shorter.
+    /// Errors of reading; [`Error::Corrupt`] if the file became shorter.
     ///
     /// # Panics
     ///

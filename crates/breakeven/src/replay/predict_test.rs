@@ -1,4 +1,4 @@
-//! What is foreseen of a cache ([`predict`]) against what the shard itself comes to.
+//! The prediction of a cache ([`predict`]) against the shard's own result.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
@@ -11,8 +11,7 @@ use crate::model::{Access, Coverage};
 use crate::units::{Estimate, Seconds};
 
 const BLOCK: u32 = 8192;
-/// What the methods make of a block: sizes that leave about half a block at the end of a slab of
-/// 32 KiB.
+/// The methods' sizes of a block: they leave about half a block at the end of a slab of 32 KiB.
 const PACKED: [f64; 2] = [3851.0, 2110.0];
 
 fn arm(compressed_share: f64, method: u8, admits_once: bool) -> Arm {
@@ -174,7 +173,7 @@ fn large_data_are_cut_down_with_their_skew() {
         let prospect = prospect(memory, vec![shrinking()]);
         let found = predict(&prospect, Accesses::MadeUp(access, blocks)).expect("foreseen");
         let raw = 1.0 - per_access(&found[0])[0];
-        // What no cache can pass: that which always holds the hottest quarter.
+        // The bound of any cache: one that always holds the hottest quarter.
         let best = access.hit_ratio(&Coverage {
             cached_buffers: blocks as f64 / 4.0,
             data_set_buffers: blocks as f64,

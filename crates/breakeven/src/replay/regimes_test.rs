@@ -1,5 +1,5 @@
-//! The adaptive shard in simulated time, with recorded costs: against raw-only, against every static
-//! split of a sweep, and against what offline optima come to.
+//! The adaptive shard in simulated time, with recorded costs: against raw-only, against every static split of a sweep,
+//! and against offline optima.
 //!
 //! The shard is the real one, bytes and all; only codecs and clock are a record, so nothing here is
 //! timed. The record is of pages of 8 KiB on one thread of the machine of `docs/lab/harper2018.md`.
@@ -16,13 +16,13 @@ const BLOCK: usize = 8192;
 const MEMORY: u64 = 16 << 20;
 const LZ4: (f64, f64) = (17.4e-6, 3.25e-6);
 const ZSTD: (f64, f64) = (41.7e-6, 13.6e-6);
-/// The most that finding out may take of what raw-only costs, and of what the adaptive shard does: what it may spend is
-/// reckoned by the mean so far, which lies above what an access costs where that falls.
+/// The most that finding out may take of raw-only's cost, and of the adaptive shard's. Its allowance is computed from
+/// the mean so far, which lies above the cost of an access where that falls.
 const FINDING_OUT_OF_RAW: f64 = 0.004;
 const FINDING_OUT: f64 = 0.006;
 /// The most that the adaptive shard may cost over raw-only in any cell.
 const WORST_TO_RAW: f64 = 1.01;
-/// What the shadow takes for each access that it samples.
+/// The shadow's time for each access that it samples.
 const SHADOW_SAMPLE: f64 = 400e-9;
 
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ struct Outcome {
     /// The same over the second half of them.
     late: f64,
     arm: Arm,
-    /// What the ledger tells of the share of raw-only's cost that was saved.
+    /// The ledger's figure for the saved share of raw-only's cost.
     told: Option<Estimate>,
     /// The share of the compressed forms that are of the arm's method.
     in_force: f64,
@@ -128,7 +128,7 @@ impl Cell {
         }
     }
 
-    /// Returns what an access costs at least, told of all of them beforehand what `optimum` is told.
+    /// Returns the least cost of an access. `optimum` knows all of them beforehand.
     fn least(&self, optimum: fn(&[u64], &BlockCosts, f64) -> f64) -> f64 {
         let keys: Vec<u64> = self.keys().take(self.accesses).collect();
         let costs = |ratio: f64, decode| BlockCosts {
@@ -155,7 +155,7 @@ fn describe(arm: &Arm) -> String {
     }
 }
 
-/// What one cell found.
+/// The result of one cell.
 struct Found {
     /// Adaptive over raw-only, from the empty cache on.
     to_raw: f64,
@@ -243,7 +243,7 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-/// The cells of every run: what must not lose, and what must gain.
+/// The cells of every run: those that must not lose, and those that must gain.
 fn is_core(cell: &Cell) -> bool {
     let at = (cell.name, (cell.miss * 1e6).round() as u64, cell.ratio);
     matches!(
@@ -252,8 +252,8 @@ fn is_core(cell: &Cell) -> bool {
     )
 }
 
-/// Changes of the arm, pools that fill and forms made anew are part of what is told. The rest is the error
-/// of the sample, so each cell is tried with several.
+/// Changes of the arm, pools that fill and forms made again are part of the figure. The rest is the error of the
+/// sample, so each cell is tried with several.
 #[test]
 fn the_ledger_tells_what_was_saved() {
     let (mut errors, mut inside) = (Vec::new(), 0);
@@ -294,7 +294,7 @@ fn the_ledger_tells_what_was_saved() {
     assert!(mean.abs() < 0.02 && worst < 0.1 && inside >= 16);
 }
 
-/// All data fit a pool of 95 % by lz4 and one of 80 % nearly, in which a sample with some too few of the keys misses
+/// All data fit a pool of 95 % by lz4, and nearly fit one of 80 %. There a sample with some too few of the keys misses
 /// nothing.
 #[test]
 fn data_that_nearly_fit_are_held() {

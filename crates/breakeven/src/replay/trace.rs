@@ -29,8 +29,8 @@ pub enum TraceFormat {
     U64,
     /// `text`: a decimal key a line; lines that begin with `*` or `#` are passed over (LIRS).
     Text,
-    /// `csv`: time, key and bytes a line, parted by spaces, tabs or commas; further columns and a first
-    /// line of names are passed over.
+    /// `csv`: time, key and bytes a line, parted by spaces, tabs or commas. Further columns and a first line of names
+    /// are passed over.
     Csv,
 }
 
@@ -115,7 +115,7 @@ fn records<const N: usize>(
     Ok(records.iter().map(request).collect())
 }
 
-/// Reads a request from the fields of each line; it is told which line is the first, and may pass over one.
+/// Reads a request from the fields of each line. `request` gets whether the line is the first, and may pass over one.
 fn lines(
     bytes: &[u8],
     request: impl Fn(bool, &[&str]) -> Option<Option<Request>>,
@@ -182,8 +182,8 @@ mod tests {
         check("text", b"", &[]);
     }
 
-    /// A trace cut short is refused, or its accesses are those of the whole but for the last, of which
-    /// a part may be another number.
+    /// A trace cut short is refused, or its accesses are those of the whole except for the last. A part of that one may
+    /// be another number.
     #[test]
     fn a_trace_may_be_cut_at_every_byte() {
         let keys = [0, 1, 9, 10, 4_294_967_295, u64::MAX, 7_777_777];

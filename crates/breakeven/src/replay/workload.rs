@@ -1,8 +1,8 @@
 //! Made-up workloads: the access patterns that caches are compared on.
 //!
-//! A [`Workload`] draws keys `0..blocks` by a [`Pattern`]; with the same seed the same keys. The
-//! patterns are those of Harper 2018, chapter 4 (even, Pareto), and those on which replacement
-//! policies part: skew, loops, scans between hot blocks, and phases.
+//! A [`Workload`] draws keys `0..blocks` by a [`Pattern`]; with the same seed the same keys. The patterns are those of
+//! Harper 2018, chapter 4 (even, Pareto), and those on which replacement policies differ: skew, loops, scans between
+//! hot blocks, and phases.
 #![deny(unsafe_code)]
 
 /// How keys are asked for.
