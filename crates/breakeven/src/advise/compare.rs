@@ -1,12 +1,11 @@
-//! What changed between two reports, for people and for CI.
+//! The changes between two reports, for people and for CI.
 //!
-//! A verdict says what to do: compress with a method, store raw, or that it is undecided. It has
-//! changed when that differs and the bands of the least costs do not meet: where they do, another run
-//! on the same data may say either. So it may where the method of one run is a rival in the other, of which the band
-//! met that of the best. Where both are undecided, nothing was said either time. A measured
-//! number has moved when its two intervals have no value in common. Unlike things
-//! (another machine, other terms, other data) are compared all the same and named, so that the
-//! reader knows what a change may come from.
+//! A verdict says what to do: compress with a method, store raw, or that it is undecided. It has changed when that
+//! differs and the bands of the least costs do not meet. Where they meet, another run on the same data may say either.
+//! The same holds where the method of one run is a rival in the other, with a band that met that of the best. Where
+//! both are undecided, nothing was said either time. A measured number has moved when its two intervals have no value
+//! in common. Unlike things (another machine, other terms, other data) are compared all the same and named, so that the
+//! reader knows the possible cause of a change.
 //!
 //! Pure: two reports in, the comparison out; in time and memory linear in the reports.
 
@@ -39,15 +38,15 @@ pub struct Comparison {
     pub verdicts: Vec<VerdictChange>,
     /// Verdicts that say something else within their errors, which is no change.
     pub within_error: Vec<VerdictChange>,
-    /// What differs about machine, terms and data.
+    /// The differences in machine, terms and data.
     pub unlike: Vec<Difference>,
     /// Rates and latencies of the medium whose intervals do not meet.
     pub medium: Vec<Moved>,
     /// Ratios and seconds of methods whose intervals do not meet.
     pub methods: Vec<MethodMoved>,
-    /// What only the second report has.
+    /// Entries that only the second report has.
     pub new: Vec<Presence>,
-    /// What only the first report has.
+    /// Entries that only the first report has.
     pub gone: Vec<Presence>,
 }
 
@@ -60,13 +59,13 @@ pub struct VerdictChange {
     pub metric: String,
     /// As the verdict's.
     pub class: String,
-    /// What the first report says.
+    /// The stance of the first report.
     pub before: Stance,
-    /// What the second report says.
+    /// The stance of the second report.
     pub after: Stance,
 }
 
-/// What a verdict says, with what is known of its candidate.
+/// The content of a verdict, with the facts about its candidate.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stance {
     /// The best method.
@@ -101,7 +100,7 @@ pub struct Difference {
 /// A measured number that moved.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
-    /// What moved.
+    /// The quantity that moved.
     pub quantity: &'static str,
     /// In the first report.
     pub before: Estimate,
@@ -118,7 +117,7 @@ pub struct MethodMoved {
     pub method: String,
     /// Raw bytes of a block.
     pub block_bytes: u64,
-    /// What moved, from where to where.
+    /// The quantity that moved, from where to where.
     #[serde(flatten)]
     pub moved: Moved,
 }
@@ -273,7 +272,7 @@ fn meet(before: Estimate, after: Estimate) -> bool {
 /// Says whether a number moved out of its interval: where the two meet, both reports may be of one truth.
 fn has_moved(before: Estimate, after: Estimate) -> bool {
     let step = (after.mean - before.mean).abs();
-    // What is not a number, or has no error that is one, has not moved for certain.
+    // A value that is not a number, or has no error that is one, has not moved for certain.
     step > ROUNDING * before.mean.abs() && !meet(before, after)
 }
 
@@ -332,7 +331,7 @@ fn methods(old: &Index<'_>, after: &Report) -> Vec<MethodMoved> {
     out
 }
 
-/// What `report` has and `other` lacks. A class that is missing speaks for all it contains.
+/// The entries that `report` has and `other` lacks. A missing class speaks for all its entries.
 fn only_in(report: &Report, other: &Index<'_>) -> Vec<Presence> {
     let mut out = Vec::new();
     for class in &report.classes {
@@ -525,7 +524,8 @@ mod tests {
         check(("store", "undecided"), ("zstd:1", "undecided"), false);
     }
 
-    /// One method waits for a link and another for the cores, of which a run knows less: it may win or lose.
+    /// One method waits for a link and another for the cores. A run knows less about the cores, so that method may win
+    /// or lose.
     #[test]
     fn the_method_of_another_run_may_have_been_a_rival() {
         let band = |low: f64, high: f64| Estimate {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What a SQLite database begins with.
+/// The first bytes of a SQLite database.
 ///
 /// Source: the SQLite file format, section 1.3.
 const SQLITE: &[u8; 16] = b"SQLite format 3\0";

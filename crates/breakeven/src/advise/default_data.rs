@@ -1,8 +1,8 @@
 //! The embedded default: Kothiyal's four file types, gathered from this machine's own files.
 //!
-//! Text (headers and documentation), binary (shared libraries and programs), zero and random, at
-//! most [`TYPE_BYTES_MAX`] of each (Kothiyal 2009, section 4.2, with 2 GB of each). Nothing is
-//! copied: the population points at the files, zeros and random bytes are made when read.
+//! Text (headers and documentation), binary (shared libraries and programs), zero and random, at most
+//! [`TYPE_BYTES_MAX`] of each (Kothiyal 2009, section 4.2, with 2 GB of each). Nothing is copied: the population points
+//! at the files, and makes zeros and random bytes when they are read.
 
 use std::fs;
 use std::io::Read;

@@ -1,10 +1,9 @@
 //! Estimates from a sample of clusters, with their 95 % intervals.
 //!
-//! Clusters are drawn without replacement, so an estimate from all of them is exact and its
-//! interval empty. Two estimators: the *ratio* estimator for what was measured on every cluster of
-//! the sample, and the *regression* estimator for slow methods measured on a subsample, which leans
-//! on a cheap method known on the whole sample (Cochran, Sampling Techniques, chapters 6 and 12).
-//! Pure arithmetic.
+//! Clusters are drawn without replacement, so an estimate from all of them is exact and its interval empty. There are
+//! two estimators. The *ratio* estimator is for methods measured on every cluster of the sample. The *regression*
+//! estimator is for slow methods measured on a subsample; it leans on a cheap method known on the whole sample
+//! (Cochran, Sampling Techniques, chapters 6 and 12). Pure arithmetic.
 
 use crate::statistics::student_t_975;
 use crate::units::Estimate;
@@ -29,23 +28,22 @@ pub struct Pair {
     pub value: f64,
 }
 
-/// What is expected before anything was seen: so many clusters that lie away from the mean by a
-/// share of it.
+/// The expectation before anything was seen: so many clusters that lie away from the mean by a share of it.
 #[derive(Clone, Copy)]
 struct Prior {
     clusters: usize,
     spread: f64,
 }
 
-/// Files of one kind differ by less and the files of a tree by more; two or three clusters that
-/// happen to agree do not tell which it is. From some dozens on, what was seen outweighs it.
+/// Files of one kind differ by less and the files of a tree by more. Two or three clusters that happen to agree do not
+/// show which it is. From some dozens on, the data outweighs it.
 const CLUSTERS: Prior = Prior {
     clusters: 1,
     spread: 0.5,
 };
 
-/// What a line leaves: a slow method stores between a third less and as much as the cheap one on
-/// nearly everything, which makes one pair worth something.
+/// The remainder of a line. A slow method stores between a third less and as much as the cheap one on nearly
+/// everything, which makes one pair worth something.
 const LINES: Prior = Prior {
     clusters: 2,
     spread: 0.1,
@@ -54,11 +52,10 @@ const LINES: Prior = Prior {
 /// Estimates sum(value) / sum(raw) over a population of `cluster_count` clusters from a simple
 /// random sample of it without replacement. `None` if no raw byte was seen.
 ///
-/// Source: Cochran, section 6.3 (ratio estimator) with Student's t and the finite population
-/// correction; the clusters of a prior count in the variance and its degrees of freedom (a
-/// conjugate prior; Gelman et al., Bayesian Data Analysis, section 3.3). A term of
-/// `(1 - f) / n` times the range seen is added to the half-width: with `n` clusters seen, a kind of
-/// cluster that is a share `1 / n` of the population may well be missing.
+/// Source: Cochran, section 6.3 (ratio estimator) with Student's t and the finite population correction. The clusters
+/// of a prior count in the variance and its degrees of freedom (a conjugate prior; Gelman et al., Bayesian Data
+/// Analysis, section 3.3). A term of `(1 - f) / n` times the range seen is added to the half-width. With `n` clusters
+/// seen, a kind of cluster that is a share `1 / n` of the population may well be missing.
 pub fn ratio_estimate(sample: &[Count], cluster_count: u64) -> Option<Estimate> {
     let raw: f64 = sample.iter().map(|count| count.raw).sum();
     if raw <= 0.0 {
@@ -82,16 +79,15 @@ pub fn ratio_estimate(sample: &[Count], cluster_count: u64) -> Option<Estimate> 
     })
 }
 
-/// From this many pairs on a line has its own intercept; with fewer it goes through the origin, since
-/// what a slow method stores is nearly in proportion to what a fast one does, and every parameter
-/// fitted to few pairs costs a degree of freedom.
+/// From this many pairs on a line has its own intercept; with fewer it goes through the origin. The bytes of a slow
+/// method are nearly in proportion to those of a fast one, and every parameter fitted to few pairs costs a degree of
+/// freedom.
 const LINE_PAIRS_MIN: usize = 6;
 
-/// What a slow method stores as a line of what a cheap one does, fitted to a subsample.
+/// The bytes of a slow method as a line of those of a cheap one, fitted to a subsample.
 ///
-/// Source: Cochran, section 12.6 (regression in double sampling), with the residual variance over
-/// `n - 2` and the term for the level of the auxiliary; below [`LINE_PAIRS_MIN`] pairs the ratio
-/// in double sampling, section 12.8.
+/// Source: Cochran, section 12.6 (regression in double sampling), with the residual variance over `n - 2` and the term
+/// for the level of the auxiliary. Below [`LINE_PAIRS_MIN`] pairs it is the ratio in double sampling, section 12.8.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
     mean_value: f64,
@@ -132,7 +128,7 @@ impl Line {
         })
     }
 
-    /// Returns the value expected on bytes of which the auxiliary is known.
+    /// Returns the value expected on bytes whose auxiliary is known.
     pub fn predict(&self, raw: f64, auxiliary: f64) -> f64 {
         let expected = self.mean_value * raw + self.slope * (auxiliary - self.mean_auxiliary * raw);
         expected.max(0.0)
@@ -188,8 +184,8 @@ pub fn regression_estimate(
     })
 }
 
-/// The 95 % half-width of a mean per raw byte, from residuals (with their raw bytes) that sum to
-/// zero and are what is left by so many fitted `parameters`, and a prior about a mean per raw byte.
+/// The 95 % half-width of a mean per raw byte, from residuals and a prior about a mean per raw byte. The residuals,
+/// with their raw bytes, sum to zero and are left by so many fitted `parameters`.
 fn half_width(
     residuals: impl Iterator<Item = (f64, f64)> + Clone,
     cluster_count: u64,
@@ -268,9 +264,9 @@ mod tests {
         assert_eq!(ratio_estimate(&[], 2), None);
     }
 
-    /// Draws many samples of `count` clusters from pools of all kinds and returns how often the
-    /// intervals of a cheap and of a slow method hold the truth, and the median half-width of each
-    /// as a share of its mean. The slow method is measured on half of the sample.
+    /// Draws many samples of `count` clusters from pools of all kinds. Returns how often the intervals of a cheap and
+    /// of a slow method hold the truth, and the median half-width of each as a share of its mean. The slow method is
+    /// measured on half of the sample.
     fn replay(count: usize) -> [(f64, f64); 2] {
         let mut random = fastrand::Rng::with_seed(11);
         let mut tried = 0;
@@ -331,8 +327,8 @@ mod tests {
         }
     }
 
-    /// Clusters of many small files, of which some are of the kind looked at: one level of ratio for all of them, some, or a
-    /// rare other one; each file its own, or those side by side alike.
+    /// Clusters of many small files, some of the kind looked at. They have one level of ratio for all, some, or a rare
+    /// other one; each file has its own, or those side by side are alike.
     fn small_files(kind: usize, random: &mut fastrand::Rng) -> Vec<Count> {
         let clusters = [20, 60][random.usize(..2)];
         let share = [0.02, 0.1, 0.5][random.usize(..3)];
@@ -418,9 +414,9 @@ mod tests {
         clusters.iter().map(value).sum::<f64>() / raw
     }
 
-    /// What [`pool`] makes: the first five have one kind of cluster among another, from few to
-    /// half; then the same the other way round; then everything at once, files of some clusters
-    /// each, dense data with a long tail, and one kind alone.
+    /// The kinds that [`pool`] makes. The first five have one kind of cluster among another, from few to half; then the
+    /// same the other way round. Then come everything at once, files of some clusters each, dense data with a long
+    /// tail, and one kind alone.
     const KINDS: usize = 14;
     const RARE_SHARES: [f64; 5] = [0.02, 0.05, 0.1, 0.3, 0.5];
 

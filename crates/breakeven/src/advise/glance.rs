@@ -1,25 +1,25 @@
 //! Glances: a window of each of many clusters, stored by one method, before anything is read whole.
 //!
-//! So a sample is spread over files before it is deep in one, and what is measured on few whole clusters leans on what was
-//! seen of many.
+//! So a sample is spread over files before it is deep in one, and measurements on few whole clusters lean on the
+//! glances at many.
 
 use crate::advise::estimate::{Count, Pair, ratio_estimate, regression_estimate};
 use crate::advise::measure::Sums;
 use crate::advise::population::Piece;
 use crate::units::Estimate;
 
-/// Clusters that are glanced at, and the bytes of each: two mebibytes in all, so that two whole clusters beside them make
-/// four. In a model of this sampler over twelve folders of a Debian system the median error of 60 seeds was 0 to 8 % after
-/// these four, and 0 to 18 % after four whole clusters (measured outside the laboratory).
+/// Clusters that are glanced at, and the bytes of each. They are two mebibytes in all, so that two whole clusters
+/// beside them make four. In a model of this sampler over twelve folders of a Debian system the median error of 60
+/// seeds was 0 to 8 % after these four. It was 0 to 18 % after four whole clusters (measured outside the laboratory).
 pub const GLANCES: usize = 32;
 pub const GLANCE_BYTES: usize = 64 << 10;
-/// Multiples of it modulo 1 are spread evenly however many there are (Weyl's sequence; Knuth, The Art of Computer
-/// Programming, section 6.4, on Fibonacci hashing): the golden section.
+/// The golden section: its multiples modulo 1 are spread evenly, for any number of them (Weyl's sequence; Knuth, The
+/// Art of Computer Programming, section 6.4, on Fibonacci hashing).
 const GOLDEN_SHARE: f64 = 0.618_033_988_749_894_9;
 /// Glances take at most this part of the time.
 pub const GLANCE_TIME: u32 = 10;
 
-/// What a glance at a cluster tells of it.
+/// The result of a glance at a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Glance {
     /// Raw bytes of the whole cluster.
@@ -32,8 +32,8 @@ pub struct Glance {
     pub whole_stored_per_raw: Option<f64>,
 }
 
-/// Estimates bytes kept of all data from a count for each cluster drawn, leaning on the glances while there are more
-/// of them: what they saw at once on many clusters is known better than the clusters that happened to be drawn.
+/// Estimates bytes kept of all data from a count for each cluster drawn, leaning on the glances while there are more of
+/// them. A glance at many clusters is better evidence than the clusters that happened to be drawn.
 ///
 /// Source: Cochran, sections 12.6 and 12.8 (double sampling).
 pub fn estimate(glances: &[Glance], counts: &[Count], clusters: u64) -> Option<Estimate> {
@@ -60,8 +60,8 @@ pub fn estimate(glances: &[Glance], counts: &[Count], clusters: u64) -> Option<E
     }
 }
 
-/// Returns the place, 0 to 1, of a glance in its cluster: places are spread evenly over what clusters have in common, which
-/// is the kinds of small files.
+/// Returns the place, 0 to 1, of a glance in its cluster. Places are spread evenly over the common part of clusters,
+/// which is the kinds of small files.
 pub fn place(seed: u64, number: usize) -> f64 {
     let first = fastrand::Rng::with_seed(seed).f64();
     (first + number as f64 * GOLDEN_SHARE).fract()

@@ -1,4 +1,4 @@
-//! The one sentence that comes first: what to do, and what it saves with its error.
+//! The one sentence that comes first: the advice, and its saving with its error.
 
 use crate::advise::report::{ClassReport, Evidence, MethodReport, Report, VerdictReport};
 use crate::advise::verdict::Metric;
@@ -8,7 +8,7 @@ use crate::units::Estimate;
 /// Words the answer that the user's preference asks for.
 pub fn headline(report: &Report, options: &AdviseOptions) -> String {
     let mut text = file_by_file(report, options);
-    // Whoever does nothing to each file may still archive them, which is another answer beside this one.
+    // A user who does nothing to each file may still archive them, which is another answer beside this one.
     if let Some(found) = report
         .small_files
         .as_ref()
@@ -98,7 +98,7 @@ fn densest_sentence(report: &Report, options: &AdviseOptions) -> String {
     }
 }
 
-/// Where space and bytes that are saved differ by more, both are told.
+/// Where saved space and saved bytes differ by more, both are named.
 const TOLD_APART: f64 = 0.01;
 
 /// Says what a method saves of the bytes, where whole blocks of the file system save another share.
@@ -143,8 +143,8 @@ fn space_of(class: &ClassReport) -> f64 {
     class.allocated_bytes.unwrap_or(class.bytes.mean)
 }
 
-/// Space saved by the method of `verdict`, and space that is taken: what it saves of all data, less that of the classes that
-/// are better stored raw.
+/// Space saved by the method of `verdict`, and space taken: its saving on all data, less that on the classes that are
+/// better stored raw.
 fn saved_bytes(
     report: &Report,
     verdict: &VerdictReport,

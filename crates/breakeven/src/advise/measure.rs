@@ -1,8 +1,8 @@
 //! Measures methods on blocks: stored bytes and core-seconds each way.
 //!
-//! Compresses, decompresses, compares, and reads the thread's CPU clock in between; a block that
-//! does not shrink is stored raw and charged for the attempt, as every place does. Clocks are read
-//! around a batch of blocks and not around each, since reading the thread clock is a system call.
+//! Compresses, decompresses, compares, and reads the thread's CPU clock in between. A block that does not shrink is
+//! stored raw and charged for the attempt, as every place does. Clocks are read around a batch of blocks and not around
+//! each, since reading the thread clock is a system call.
 
 use crate::codec::{Compressor, Decoder, Decompressor, Features, Method};
 use crate::decide::{Class, Observation, Profile};
@@ -24,7 +24,7 @@ pub struct Cell {
     pub slow: bool,
 }
 
-/// What a method did to some blocks, added up.
+/// The sums of a method over some blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// Blocks that were measured.
@@ -79,7 +79,7 @@ impl Sums {
 /// Corrects a profile by this machine's speed, in about 2 ms: one cheap method on made-up text.
 ///
 /// # Errors
-/// What the codec reports.
+/// Errors of the codec.
 pub fn scale_test(profile: &mut Profile) -> Result<()> {
     let method: Method = "zstd:1".parse()?;
     let mut random = fastrand::Rng::with_seed(2);
@@ -144,7 +144,7 @@ impl Bench {
     /// Stores and restores `blocks` by `method`, and says what that took.
     ///
     /// # Errors
-    /// What the codec reports; `Corrupt` if a block does not come back as it was.
+    /// Errors of the codec; `Corrupt` if a block does not come back as it was.
     pub fn measure(&mut self, method: Method, blocks: &[&[u8]]) -> Result<Sums> {
         if !self.warm.contains(&method) {
             // The first calls of a method allocate its contexts: not a cost of the blocks.
@@ -203,8 +203,8 @@ impl Bench {
         }
     }
 
-    /// Returns the bytes that are given out for the blocks that were just measured, where so many each are a run: behind one
-    /// that does not save a unit the rest of its run stays raw.
+    /// Returns the bytes that a file system allocates for the blocks just measured, where so many each are a run.
+    /// Behind a block that does not save a unit, the rest of its run stays raw.
     pub fn allocated_in_runs(&self, blocks: &[&[u8]], runs: &[usize]) -> u64 {
         let unit = self.allocation_unit_bytes;
         let whole = |bytes: usize| (bytes as u64).div_ceil(unit) * unit;

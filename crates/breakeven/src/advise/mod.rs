@@ -1,9 +1,9 @@
 //! Advice: whether, where and with what compressing pays, for this data on this machine.
 //!
-//! [`advise`] draws a sample of the data ([`population`], [`sample`]), estimates what every method
-//! does to every class of it ([`measure`], [`estimate`]), and asks each place what that is worth
-//! there ([`verdict`]). What comes from the machine, the medium and the user is handed in by the
-//! door as a [`Setting`] and [`AdviseOptions`]; the answer is a [`Report`].
+//! [`advise`] draws a sample of the data ([`population`], [`sample`]) and estimates the effect of every method on every
+//! class of it ([`measure`], [`estimate`]). Then it asks each place for the worth of that there ([`verdict`]). The door
+//! hands in the facts about the machine, the medium and the user as a [`Setting`] and [`AdviseOptions`]; the answer is
+//! a [`Report`].
 #![deny(unsafe_code)]
 
 pub mod compare;
@@ -52,7 +52,7 @@ pub use setting::Setting;
 /// quiet machine differs by about this factor. On a busy one the sample says by how much.
 const TIMING_BAND: f64 = 1.05;
 
-/// What the one-sentence answer goes by.
+/// The aim of the one-sentence answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preference {
     /// Least money over the days kept.
@@ -82,19 +82,19 @@ impl Preference {
     }
 }
 
-/// What is asked.
+/// The user's question.
 #[derive(Clone, Debug)]
 pub struct AdviseOptions {
     /// How the data is sampled.
     pub sample: SampleOptions,
-    /// Wall time until the answer; what comes after the sample is cut to what is left of it. Default as long as it takes.
+    /// Wall time until the answer; the work after the sample is cut to the rest of it. Default as long as it takes.
     pub time_limit: Option<Duration>,
     /// Reads for each write: the number asked about, and its range. Default 3 in 2 to 4 (Kothiyal
     /// 2009, section 4.4).
     pub reads_per_write: Estimate,
     /// Days the data is kept. Default 90.
     pub days_kept: f64,
-    /// What the one-sentence answer goes by. Default money.
+    /// The aim of the one-sentence answer. Default money.
     pub preference: Preference,
     /// Threads that compress and decompress. Default 1.
     pub threads: u32,
@@ -185,9 +185,9 @@ impl AdviseOptions {
     }
 }
 
-/// Advises on a population. `stop` ends the sampling early with what is known; `progress` is called
-/// after every cluster with the sample so far. What was measured is taught to the setting's profile,
-/// which in turn predicts slow methods that there was no time for.
+/// Advises on a population. `stop` ends the sampling early with the results so far; `progress` is called after every
+/// cluster with the sample so far. The measurements go into the setting's profile. The profile predicts slow methods
+/// that there was no time for.
 ///
 /// # Errors
 /// Options outside their range; what a codec reports; no readable byte in the population.
@@ -235,7 +235,7 @@ pub struct Progress<'a> {
     population: &'a Population,
     options: &'a AdviseOptions,
     setting: &'a Setting,
-    /// What was drawn so far.
+    /// The sample so far.
     pub sample: &'a Sample,
 }
 
@@ -362,8 +362,7 @@ struct Known {
     evidence: Evidence,
 }
 
-/// What is known of a cell on a class: measured, or predicted from what was learned on this
-/// machine before.
+/// The estimate of a cell on a class: measured, or predicted from earlier work on this machine.
 fn known(sample: &Sample, group: Option<usize>, cell: usize, setting: &Setting) -> Option<Known> {
     if let Some(estimate) = sample.estimate(group, cell) {
         return Some(Known {
@@ -380,7 +379,7 @@ fn known(sample: &Sample, group: Option<usize>, cell: usize, setting: &Setting) 
         block_bytes,
         ..
     } = sample.cells()[cell];
-    // What short files leave of a block compresses as a short block does.
+    // A block that a short file only partly fills compresses as a short block does.
     let length = sample.mean_block_bytes(group?, block_bytes);
     let length = length.unwrap_or(block_bytes as u64);
     let predicted = setting.profile.estimate(class, method, length);
@@ -563,7 +562,7 @@ fn outlook<'o>(
     let methods = costs(None);
     let kind = |group: usize| {
         let found = costs(Some(group));
-        // What was not measured on a kind of data is taken to leave of it what it leaves of all.
+        // A method that was not measured on a kind of data is assumed to have its overall ratio there.
         let stored = methods.iter().map(|of| {
             let same = found.iter().find(|it| it.method == of.method);
             same.unwrap_or(of).stored
@@ -590,8 +589,8 @@ fn timed(sample: &Sample, group: Option<usize>, estimate: Estimate) -> Estimate 
     }
 }
 
-/// What the methods cost at one block size on a class: those that may win a verdict, and those of
-/// which too little is known.
+/// The costs of the methods at one block size on a class: those that may win a verdict, and those with too little
+/// evidence.
 struct Candidates {
     measured: Vec<MethodCosts>,
     doubtful: Vec<(Evidence, MethodCosts)>,
@@ -623,7 +622,7 @@ impl Candidates {
     }
 }
 
-/// What every method known at one block size costs on a class.
+/// The cost on a class of every method known at one block size.
 fn method_costs(
     sample: &Sample,
     group: Option<usize>,
@@ -698,7 +697,7 @@ fn sample_report(
     }
 }
 
-/// What was passed over, assumed or cut short.
+/// Notes on files passed over, assumptions, and limits that were cut short.
 fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<String> {
     let mut notes = passed_over(population, sample);
     notes.extend(setting.power_notes.iter().cloned());
@@ -719,7 +718,7 @@ fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<Str
     notes
 }
 
-/// What was passed over or could not be read. What makes the answer less sure comes first: a screen has room
+/// Files that were passed over or could not be read. Notes that make the answer less sure come first: a screen has room
 /// for some notes only.
 fn passed_over(population: &Population, sample: &Sample) -> Vec<String> {
     let skipped = &population.skipped;

@@ -1,18 +1,16 @@
 //! A random order of a range that needs no memory, for drawing without replacement.
 //!
-//! Any beginning of the order is spread evenly: cut the range into a power of two of equal parts, and
-//! as many numbers from the beginning fall one into each part, at a random place in it. What lies
-//! side by side is alike (the pieces of a file, the files of a folder), so that such a sample is of
-//! strata without anybody having to name them, and differs less from the whole than one of
-//! independent draws (Cochran, Sampling Techniques, section 5.6). Each number is as likely as any
-//! other to come at a position.
+//! Any beginning of the order is spread evenly. Cut the range into a power of two of equal parts: as many numbers from
+//! the beginning fall one into each part, at a random place in it. Neighbours are alike (the pieces of a file, the
+//! files of a folder). So such a sample is of strata that nobody has to name, and differs less from the whole than one
+//! of independent draws (Cochran, Sampling Techniques, section 5.6). Each number is as likely as any other to come at a
+//! position.
 //!
 //! Source: van der Corput's sequence, scrambled by nesting (Owen 1995, "Randomly permuted
 //! (t,m,s)-nets and (t,s)-sequences").
 
-/// A random order of `0..count`: the numbers below the next power of two with their bits reversed,
-/// each bit turned over or not as the seed says for the bits before it; those from `count` on are
-/// passed over.
+/// A random order of `0..count`. It takes the numbers below the next power of two with their bits reversed, each bit
+/// turned over or not as the seed says for the bits before it. Those from `count` on are passed over.
 pub struct Order {
     count: u64,
     bits: u32,

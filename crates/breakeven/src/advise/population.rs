@@ -1,11 +1,11 @@
 //! The population: which bytes there are to advise on.
 //!
-//! Walks the named paths once, in random order and within a time limit, and cuts what it finds into
-//! *clusters* of about one mebibyte: a piece of a large file, or some small files. Small files are dealt out by their
-//! kind and size like cards, so that each such cluster is a small likeness of all of them; large ones lie side by side
-//! with those of their kind. Clusters are what is sampled, so that every byte has nearly the same chance. Links are not followed below a
-//! named path; pipes, sockets and devices are counted and left alone; a sparse file counts only
-//! with the bytes it really holds. Reads nothing but names and sizes.
+//! Walks the named paths once, in random order and within a time limit, and cuts the files into *clusters* of about one
+//! mebibyte: a piece of a large file, or some small files. Small files are dealt out by their kind and size like cards,
+//! so that each such cluster is a small likeness of all of them. Large ones lie side by side with those of their kind.
+//! Clusters are what is sampled, so that every byte has nearly the same chance. Links are not followed below a named
+//! path. Pipes, sockets and devices are counted and left alone. A sparse file counts only with the bytes it really
+//! holds. Reads nothing but names and sizes.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -43,7 +43,7 @@ pub enum Content {
     Zeros,
     /// Random bytes, made when read.
     Random {
-        /// What they are made from.
+        /// The seed of the default data.
         seed: u64,
     },
 }
@@ -79,7 +79,7 @@ pub struct Piece {
     pub bytes: u32,
 }
 
-/// What the walk passed over, and why.
+/// The entries that the walk passed over, and why.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
     /// Symbolic links below the named paths.
@@ -108,7 +108,7 @@ pub struct Population {
     spans: Vec<Span>,
     cluster_count: u64,
     bytes: u64,
-    /// What was passed over.
+    /// The entries passed over.
     pub skipped: Skipped,
     /// Device and number of files with several names.
     several_names: HashSet<(u64, u64)>,
@@ -388,9 +388,9 @@ impl Population {
         }
     }
 
-    /// Estimates the bytes below the folders not looked into, by random descents whose weight is
-    /// the product of the branchings passed (Knuth 1975, "Estimating the efficiency of backtrack
-    /// programs"), and adds the files found on the way to the population.
+    /// Estimates the bytes below the folders not looked into, and adds the files found on the way to the population. It
+    /// uses random descents with the product of the branchings passed as their weight (Knuth 1975, "Estimating the
+    /// efficiency of backtrack programs").
     fn weigh_frontier(
         &mut self,
         frontier: &[PathBuf],
@@ -399,7 +399,7 @@ impl Population {
     ) {
         let mut descents = 0u64;
         let (mut weighted_bytes, mut added_bytes) = (0.0, 0);
-        // What was found in a folder, and below it: a descent may come by again.
+        // The files in a folder, and the folders below it: a descent may come by again.
         let mut known: HashMap<PathBuf, (u64, Vec<PathBuf>)> = HashMap::new();
         while descents < DESCENTS as u64 && Instant::now() < deadline {
             descents += 1;

@@ -16,30 +16,30 @@ pub const SCHEMA: &str = "breakeven.advise/1";
 pub struct Report {
     /// [`SCHEMA`] of the program that wrote it.
     pub schema: String,
-    /// What to do and what it saves, in one sentence.
+    /// The advice and its saving, in one sentence.
     pub headline: String,
     /// The machine that it was measured on.
     pub machine: Machine,
     /// Where the data lies, and what that costs.
     pub medium: MediumReport,
-    /// What the numbers rest on.
+    /// The sample behind the numbers.
     pub sample: SampleReport,
-    /// What was asked, at which prices.
+    /// The user's question, and its prices.
     pub terms: TermsReport,
     /// The classes of data found, largest first; then `all`.
     pub classes: Vec<ClassReport>,
     /// An answer for each place, metric and class.
     pub verdicts: Vec<VerdictReport>,
-    /// What a buffer cache would make of its memory; absent where all data fits into it.
+    /// The effect on a buffer cache of this memory; absent where all data fits into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheReport>,
-    /// What to tell the tools people have; absent from reports of before there were any.
+    /// Settings for the user's tools; absent from reports made before there were any.
     #[serde(default)]
     pub suggestions: Vec<SuggestionReport>,
-    /// What an archive would make of the small files; absent where there are few or none.
+    /// The effect of an archive on the small files; absent where there are few or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub small_files: Option<SmallFilesReport>,
-    /// What the reader should know: what was passed over, assumed, or cut short.
+    /// Notes for the reader: entries passed over, assumptions, and limits that were cut short.
     pub notes: Vec<String>,
 }
 
@@ -60,15 +60,15 @@ pub struct MediumReport {
     pub allocation_unit_bytes: u64,
 }
 
-/// What was asked, and what seconds, joules and bytes cost where it was asked. With `medium` and
-/// the methods of a class, all that the verdict on a file at rest is computed from.
+/// The user's question, and the cost of seconds, joules and bytes there. With `medium` and the methods of a class, it
+/// is all the input of the verdict on a file at rest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TermsReport {
     /// How often what is written once is read, with the range asked for.
     pub reads_per_write: Estimate,
     /// Days that it is kept.
     pub days_kept: f64,
-    /// What the headline goes by: `money`, `time`, `energy` or `space`.
+    /// The aim of the headline: `money`, `time`, `energy` or `space`.
     pub prefer: String,
     /// Threads that compress and decompress.
     pub threads: u32,
@@ -86,9 +86,9 @@ pub struct TermsReport {
     pub link_mb_s: f64,
     /// The machine's power when idle.
     pub idle_watts: f64,
-    /// What one busy core adds to that, and the medium while it works.
+    /// The further watts of one busy core.
     pub core_watts: f64,
-    /// What the medium adds while it works.
+    /// The further watts of the medium while it works.
     pub medium_watts: f64,
     /// Prices of energy, cores and bytes.
     pub prices: PricesReport,
@@ -109,7 +109,7 @@ pub struct PricesReport {
     pub storage_eur_per_tb_year: f64,
     /// Power for holding a TB, cooling included.
     pub storage_watts_per_tb: f64,
-    /// What is held for fewer days is billed for this many.
+    /// Data held for fewer days is billed for this many.
     pub billable_days_min: f64,
     /// Charges for moving a GB to and from the medium.
     pub write_eur_per_gb: f64,
@@ -117,7 +117,7 @@ pub struct PricesReport {
     pub read_eur_per_gb: f64,
 }
 
-/// What the numbers rest on.
+/// The sample behind the numbers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SampleReport {
     /// Raw bytes read and measured.
@@ -148,7 +148,8 @@ pub struct ClassReport {
     pub name: String,
     /// Raw bytes of the class among the data.
     pub bytes: Estimate,
-    /// Bytes that the file system gives out to its files, each in whole blocks; absent from reports of before this was told.
+    /// Bytes that the file system gives out to its files, each in whole blocks; absent from reports made before this
+    /// field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<f64>,
     /// Every method at every size of block.
@@ -164,8 +165,8 @@ pub struct MethodReport {
     pub block_bytes: u64,
     /// Raw bytes over stored bytes.
     pub ratio: Estimate,
-    /// Bytes given out to files raw over those given out to them compressed, each in whole blocks of the file system; absent
-    /// where it was not measured, and for smaller blocks than files'.
+    /// Bytes given out to files raw over those given out to them compressed, each in whole blocks of the file system.
+    /// Absent where it was not measured, and for smaller blocks than files'.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_ratio: Option<Estimate>,
     /// MB/s (10^6 raw bytes) of one core.
@@ -174,7 +175,7 @@ pub struct MethodReport {
     /// The same of decompressing.
     #[serde(deserialize_with = "or_above_all")]
     pub decompress_mb_s: f64,
-    /// What the verdicts count, an offload device included.
+    /// The work that the verdicts count, an offload device included.
     pub compress_work: WorkReport,
     /// The same of decompressing.
     pub decompress_work: WorkReport,
@@ -196,22 +197,22 @@ impl MethodReport {
     }
 }
 
-/// What the numbers of a method on a class rest on. Reports of before this was told have no more
-/// than measured ones.
+/// The evidence behind the numbers of a method on a class. Reports made before this field have no more than measured
+/// ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     /// Measured on clusters enough to tell.
     #[default]
     Measured,
-    /// Measured on fewer clusters than intervals are proved for, or so few that its ratio is off by more than a tenth, and by more than
-    /// that of any method that is measured on all clusters.
+    /// Measured on fewer clusters than intervals are proved for. Or on so few that its ratio is off by more than a
+    /// tenth, and by more than that of any method that is measured on all clusters.
     HardlyMeasured,
     /// Inferred from other methods and other data.
     Predicted,
 }
 
-/// What compressing or decompressing a GB (10^9 raw bytes) takes.
+/// The work of compressing or decompressing a GB (10^9 raw bytes).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkReport {
     /// Core-seconds, with the band of sampling and timing.
@@ -249,7 +250,7 @@ pub struct VerdictReport {
     /// `pays`, `pays_above`, `pays_below`, `never`, or `undecided` where the band of `cost_ratio` has
     /// [`WORTH_WHILE`](crate::advise::verdict::WORTH_WHILE) inside it.
     pub answer: String,
-    /// What the break-even is counted in: `reads_per_write`, `link_mb_s` or `compressed_share`.
+    /// The unit of the break-even: `reads_per_write`, `link_mb_s` or `compressed_share`.
     pub unit: String,
     /// The value at which the candidate pays; absent where there is none.
     pub break_even: Option<f64>,
@@ -272,7 +273,7 @@ pub struct VerdictReport {
     pub might: Option<Might>,
 }
 
-/// What a buffer cache would make of its memory, by its own simulation.
+/// The effect on a buffer cache of this memory, by its own simulation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CacheReport {
     /// Memory of the cache.
@@ -285,7 +286,7 @@ pub struct CacheReport {
     pub access: String,
     /// Accesses that were simulated and counted.
     pub accesses: u64,
-    /// What a miss takes, in microseconds.
+    /// The time of a miss, in microseconds.
     pub miss_us: Estimate,
     /// Of the cache that compresses nothing.
     pub raw_hit_ratio: f64,
@@ -370,12 +371,12 @@ impl Evidence {
     }
 }
 
-/// What to tell a tool: the verdict over the methods it offers, in its own words.
+/// A setting for a tool: the verdict over the methods it offers, in its own words.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SuggestionReport {
     /// The tool's name.
     pub tool: String,
-    /// What of the tool's data it is about.
+    /// The part of the tool's data that it is about.
     pub subject: String,
     /// The version from which the tool understands the settings.
     pub since: String,
@@ -391,18 +392,18 @@ pub struct SuggestionReport {
     pub cost_ratio: Estimate,
     /// Lines to type or to write into a configuration; empty where there is nothing to change.
     pub settings: Vec<String>,
-    /// What else there is to know.
+    /// Further notes.
     pub note: String,
 }
 
-/// What an archive of the small files would take, compressed as one, beside each of them compressed alone.
+/// The size of an archive of the small files, compressed as one, beside each of them compressed alone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SmallFilesReport {
     /// How many there are, each below half a mebibyte.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// What compresses them in both cases.
+    /// The method that compresses them in both cases.
     pub method: String,
     /// `saves`, `saves_nothing`, or `undecided` where the band of `saved_share` holds both, or too few runs were measured.
     pub answer: String,
@@ -410,7 +411,7 @@ pub struct SmallFilesReport {
     pub alone_bytes: f64,
     /// Bytes of the archive.
     pub archive_bytes: f64,
-    /// What the archive takes less than they, as a share of what they take.
+    /// The saving of the archive against them, as a share of their size.
     pub saved_share: Estimate,
     /// To read one of them and decompress it, in microseconds.
     pub read_alone_us: f64,
@@ -423,7 +424,7 @@ pub struct SmallFilesReport {
 /// A quantity at whose value the verdict changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Flip {
-    /// What the verdict depends on.
+    /// The quantity that the verdict depends on.
     pub quantity: String,
     /// Its value at the flip.
     pub value: f64,

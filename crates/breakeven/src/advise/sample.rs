@@ -1,11 +1,11 @@
 //! The sampler: draws clusters, sorts them into groups, measures methods on them in two phases.
 //!
-//! A glance at many clusters comes first: a window of each, stored by one method, so that the sample is spread over
-//! files before it is deep in one. What is then measured on few clusters leans on what was glanced at on many.
-//! Cheap methods are measured on every cluster drawn; slow ones on a subsample, each about as often
-//! as the square root of its cost allows, and never for more than half of the time. Drawing stops
-//! when every interval that matters is narrow, when nothing is left, or when time is up. The state
-//! is always complete: whoever stops early has an answer, with wider intervals.
+//! A glance at many clusters comes first: one method stores a window of each, so that the sample is spread over files
+//! before it is deep in one. Later measurements on few clusters lean on the glances at many. Cheap methods are measured
+//! on every cluster drawn. Slow ones are measured on a subsample, each about as often as the square root of its cost
+//! allows, and never for more than half of the time. Drawing stops when every interval that matters is narrow, when
+//! nothing is left, or when time is up. The state is always complete: a caller that stops early has an answer, with
+//! wider intervals.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,13 +37,13 @@ const WINDOW_BYTES: usize = 64 << 10;
 const REPEATS: usize = 8;
 /// Those times take at most this part of the time that there was for drawing.
 const REPEAT_TIME: u32 = 10;
-/// The share of those times that the band of seconds holds. By half of them 10 of 45 pairs of advice on a folder of many
-/// kinds differed, on a loaded machine, by three quarters and by all none; all of them made bands of a factor of 2 to 4.
+/// The share of those times that the band of seconds holds. On a loaded machine 10 of 45 pairs of advice on a folder of
+/// many kinds differed by half of them, and none by three quarters. All of them made bands of a factor of 2 to 4.
 const REPEAT_SHARE: f64 = 0.75;
 /// With no more clusters than this, small blocks are cut from all of each.
 const WHOLE_CLUSTERS_MAX: u64 = 64;
 
-/// What the bytes of a group have in common.
+/// The common property of the bytes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// The data came with this label.
@@ -62,7 +62,7 @@ impl Group {
     }
 }
 
-/// What was measured on one cluster, in one group: one entry a cell.
+/// The measurements on one cluster, in one group: one entry a cell.
 #[derive(Clone, Debug)]
 struct Observation {
     group: usize,
@@ -143,11 +143,11 @@ pub struct CellEstimate {
 }
 
 impl Sample {
-    /// Draws from `population` until precise, exhausted, out of time, or told to stop; `progress`
-    /// is called after every cluster.
+    /// Draws from `population` until precise, exhausted, out of time, or stopped; `progress` is called after every
+    /// cluster.
     ///
     /// # Errors
-    /// Only what a codec reports; files that cannot be read are counted and passed over.
+    /// Only errors of a codec; files that cannot be read are counted and passed over.
     pub fn draw(
         population: &Population,
         options: &SampleOptions,
@@ -318,7 +318,7 @@ impl Sample {
     /// A method measured on every cluster drawn.
     fn cheap_estimate(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
         let counts = |of: Quotient| self.counts(group, cell, of);
-        // A window is one of many that a cluster has: then there is no end to what could be drawn.
+        // A window is one of many in a cluster, so the draws have no end.
         let file_block = self.cells[0].block_bytes;
         let whole = self.windows_are_whole || self.cells[cell].block_bytes == file_block;
         let clusters = if whole { self.cluster_count } else { u64::MAX };
@@ -344,8 +344,8 @@ impl Sample {
         glance::estimate(&self.glances, counts, clusters)
     }
 
-    /// A method measured on a subsample of a group's clusters. The group is a stratum of its own:
-    /// what is drawn from it does not depend on what is drawn from others.
+    /// A method measured on a subsample of a group's clusters. The group is a stratum of its own: draws from it do not
+    /// depend on draws from others.
     fn slow_estimate(&self, group: usize, cell: usize) -> Option<CellEstimate> {
         let of_group = |counts: Vec<Count>| -> Vec<Count> {
             counts.into_iter().filter(|count| count.raw > 0.0).collect()
@@ -586,7 +586,7 @@ impl Sample {
     }
 }
 
-/// What is estimated of blocks: a part of a whole, summed over all.
+/// The quantity estimated of blocks: a part of a whole, summed over all.
 #[derive(Clone, Copy)]
 struct Quotient {
     part: fn(&Sums) -> f64,
@@ -611,8 +611,8 @@ impl Quotient {
     }
 }
 
-/// Bounds the interval of a sample too small to have one: by what is possible (nothing is stored
-/// in more than its own bytes), and else by a factor of ten, which stands for "not known".
+/// Bounds the interval of a sample too small to have one. The bound is the possible range (nothing is stored in more
+/// than its own bytes), and else a factor of ten, which stands for "not known".
 fn bounded(estimate: Estimate, most: f64) -> Estimate {
     let Estimate { mean, low, high } = estimate;
     Estimate {
@@ -671,8 +671,8 @@ struct Sampler<'a> {
     spent: Vec<(f64, u64)>,
     /// Clusters of each group measured by each slow cell.
     measured: BTreeMap<(usize, usize), u64>,
-    /// Bytes of a cluster that small blocks are cut from, and where in it, 0 to 1: one place for
-    /// all small cells, so that they can be compared.
+    /// Bytes of a cluster that small blocks are cut from, and where in it, 0 to 1. It is one place for all small cells,
+    /// so that they can be compared.
     window_bytes: usize,
     window_place: f64,
     /// Whether database pages are as long as what btrfs compresses at once.
@@ -728,8 +728,8 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Says whether a cell is through before the time is up, if it takes as long as it did: on a busy machine a slow method
-    /// takes seconds for a cluster.
+    /// Returns whether a cell is through before the time is up, if it takes as long as before. On a busy machine a slow
+    /// method takes seconds for a cluster.
     fn has_time_for(&self, cell: usize) -> bool {
         let (seconds, count) = self.spent[cell];
         let expected = Duration::from_secs_f64(seconds / count.max(1) as f64);
@@ -827,8 +827,8 @@ impl<'a> Sampler<'a> {
         Ok(())
     }
 
-    /// Measures one more slow cell on a cluster already drawn: the one of which least is known, so
-    /// that the largest error is what shrinks. False when none is left.
+    /// Measures one more slow cell on a cluster already drawn. It is the cell with the least evidence, so that the
+    /// largest error shrinks. False when none is left.
     fn complete_one(&mut self) -> Result<bool> {
         let slow = (0..self.spent.len()).filter(|&cell| {
             let is_slow = self.sample.cells[cell].slow;
@@ -863,15 +863,15 @@ impl<'a> Sampler<'a> {
                 }
             }
         }
-        // What could not be measured again (the file is gone) must not be asked for for ever.
+        // A cluster that could not be measured again (the file is gone) must not be asked for for ever.
         for kept in &mut self.sample.drawn[position].observations {
             kept.cells[index].get_or_insert_with(Sums::default);
         }
         Ok(true)
     }
 
-    /// Measures each group again, one cluster of each after another, by the cheap methods in the files' blocks. What a
-    /// group of a few blocks took before hangs on the moment: what it took at all times is kept.
+    /// Measures each group again, one cluster of each after another, by the cheap methods in the files' blocks. The
+    /// time of a group of a few blocks depends on the moment, so all its times are kept.
     fn repeat(&mut self) -> Result<()> {
         let mut factors = vec![Vec::new(); self.sample.groups.len()];
         let until = self.budget.draw_until() + self.budget.limit / REPEAT_TIME;
@@ -889,7 +889,7 @@ impl<'a> Sampler<'a> {
             .cloned()
             .map(most_of)
             .collect();
-        // What there was no time for differs as the worst of the others did, or nobody knows by how much.
+        // A cell without time for it differs as the worst of the others did, or nobody knows by how much.
         let untold = told
             .iter()
             .copied()
@@ -905,7 +905,7 @@ impl<'a> Sampler<'a> {
         let holds = |drawn: &Drawn| in_group(&drawn.observations, Some(group)).next().is_some();
         let positions = drawn.filter(|(_, drawn)| holds(drawn));
         let positions: Vec<usize> = positions.map(|(at, _)| at).take(REPEATS).collect();
-        // A file that changed while it was looked at may have brought a group of which nothing was drawn.
+        // A file that changed meanwhile may have brought a group without draws.
         if positions.is_empty() {
             return Ok(());
         }
@@ -947,9 +947,8 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// How little a slow cell deserves another measurement on a group: counts in proportion to the
-    /// group's share of the bytes, over the square root of the cost, are optimal (Cochran, section
-    /// 5.5).
+    /// How little a slow cell deserves another measurement on a group. Counts in proportion to the group's share of the
+    /// bytes, over the square root of the cost, are optimal (Cochran, section 5.5).
     fn satiety(&self, cell: usize, group: usize) -> f64 {
         let (seconds, count) = self.spent[cell];
         let measured = self.measured.get(&(cell, group)).copied().unwrap_or(0);

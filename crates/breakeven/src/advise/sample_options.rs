@@ -1,4 +1,4 @@
-//! What is sampled, in which blocks and by which methods, and for how long.
+//! The sampling: the data, the blocks, the methods, and the time.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use crate::codec::Method;
 pub const CACHE_BLOCK_BYTES: usize = 8 << 10;
 /// The database pages that can be looked at, powers of two.
 pub const PAGE_BYTES: RangeInclusive<usize> = 4 << 10..=128 << 10;
-/// What btrfs compresses at once.
+/// The bytes that btrfs compresses at once.
 pub const EXTENT_BLOCK_BYTES: usize = 128 << 10;
-/// What btrfs gives to one thread to compress; behind an extent that does not save a sector it leaves the rest of it raw.
+/// The bytes that btrfs gives to one thread to compress. Behind an extent that does not save a sector it leaves the
+/// rest of them raw.
 ///
 /// Source: Linux, fs/btrfs/inode.c, compress_file_range.
 pub const EXTENT_RUN_BYTES: usize = 512 << 10;
@@ -25,7 +26,7 @@ pub fn is_page_size(bytes: usize) -> bool {
 /// The blocks of files and links that can be looked at.
 pub const BLOCK_BYTES: RangeInclusive<usize> = 4 << 10..=1 << 20;
 
-/// What is sampled, and for how long.
+/// The data and the time of sampling.
 #[derive(Clone, Debug)]
 pub struct SampleOptions {
     /// Seed of the order in which clusters are drawn; printed with the advice.
@@ -62,7 +63,7 @@ impl Default for SampleOptions {
             precision: 0.01,
             block_bytes: 1 << 20,
             cheap: methods(&["lz4:1", "zstd:1", "zstd:3"]),
-            // No tool that is told a setting runs this deflate, so it is measured where it is asked for.
+            // No tool that takes a setting runs this deflate, so it is measured only on request.
             slow: methods(&["lz4hc:9", "zstd:9", "zstd:19", "bzip2:9", "xz:6"]),
             small_block_bytes: vec![CACHE_BLOCK_BYTES, 4 << 10, 16 << 10, EXTENT_BLOCK_BYTES],
             allocation_unit_bytes: 4096,

@@ -19,20 +19,20 @@ const STREAM_BYTES: u64 = 1 << 20;
 /// Operations in flight while a stream is written or read ahead.
 const STREAM_DEPTH: u32 = 4;
 
-/// What surrounds the data.
+/// The surroundings of the data.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The machine.
     pub machine: Machine,
-    /// What its power is when it works and when it does not.
+    /// Its power when it works and when it does not.
     pub power: PowerModel,
     /// Better sources of watts that could not be used, and what would help.
     pub power_notes: Vec<String>,
     /// Where the data lies.
     pub medium: Medium,
-    /// What the data travels over.
+    /// The link that the data travels over.
     pub link: Medium,
-    /// What is known of this machine's codecs; advice adds to it.
+    /// The knowledge about this machine's codecs; advice adds to it.
     pub profile: Profile,
     /// Prices of energy, cores and bytes.
     pub prices: Prices,
@@ -67,7 +67,7 @@ impl Setting {
         latency.mean
     }
 
-    /// Returns what seconds cost a buffer cache before the medium, in seconds, joules or euros; nothing of
+    /// Returns the cost of seconds for a buffer cache before the medium, in seconds, joules or euros. Nothing for
     /// space, which no access costs.
     pub fn access_prices(&self, preference: Preference) -> Option<AccessPrices> {
         // The cache compresses and restores on the thread that waits.
@@ -84,7 +84,7 @@ impl Setting {
         })
     }
 
-    /// What was asked, and what seconds, joules and bytes cost here.
+    /// The user's question, and the cost of seconds, joules and bytes here.
     pub(super) fn terms(&self, options: &AdviseOptions, data_bytes: u64) -> TermsReport {
         TermsReport {
             reads_per_write: options.reads_per_write,
@@ -230,7 +230,7 @@ impl Setting {
         }
     }
 
-    /// What seconds and bytes cost in each metric, for blocks of `block_bytes`.
+    /// The cost of seconds and bytes in each metric, for blocks of `block_bytes`.
     ///
     /// Time: the medium's second and the compressing threads' share of one. Energy: while anything
     /// runs the machine idles along (Kothiyal's passive part), plus what the device and the cores
@@ -274,13 +274,13 @@ impl Setting {
         }
     }
 
-    /// What compressing a raw byte takes here, given what the cores take for it.
+    /// The work of compressing a raw byte here, from the cores' time for it.
     pub(super) fn encode_work(&self, method: Method, block_bytes: u64, cores: Estimate) -> Work {
         let direction = self.offload.and_then(|offload| offload.compress);
         self.work(method, direction, block_bytes, cores)
     }
 
-    /// What decompressing a raw byte takes here, given what the cores take for it.
+    /// The work of decompressing a raw byte here, from the cores' time for it.
     pub(super) fn decode_work(&self, method: Method, block_bytes: u64, cores: Estimate) -> Work {
         let direction = self.offload.and_then(|offload| offload.decompress);
         self.work(method, direction, block_bytes, cores)
@@ -366,7 +366,7 @@ const PAGE_BYTES_LARGE: u64 = 16 << 10;
 /// Returns what an operation on a page takes whatever its length, and for each byte.
 ///
 /// A figure that was not measured may be wrong by one factor for both lengths. Two that were measured are each wrong by
-/// themselves: a difference of a few microseconds may then be chance, and where it is, all of it may be fixed.
+/// themselves. A difference of a few microseconds may then be chance, and where it is, all of it may be fixed.
 fn page_line(small: &Figure, large: &Figure) -> (Estimate, Estimate) {
     let is_measured = small.source == Source::Measured && large.source == Source::Measured;
     let (small, large) = (small.estimate, large.estimate);
@@ -439,7 +439,7 @@ mod tests {
         assert!((byte.mean * 12288.0 - 36.0).abs() < 1e-9, "{byte:?}");
         assert!(byte.low > 0.9 * byte.mean && byte.high < 1.1 * byte.mean);
         assert!(fixed.low > 28.0 && fixed.high < 30.0, "{fixed:?}");
-        // What was not measured is wrong by one factor for both.
+        // An unmeasured figure is wrong by one factor for both.
         let published = |mean| Figure::published(mean, "a table");
         let (fixed, byte) = page_line(&published(41.0), &published(77.0));
         assert_eq!((fixed.low, fixed.high), (29.0, 29.0));

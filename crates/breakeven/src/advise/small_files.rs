@@ -1,7 +1,7 @@
 //! Small files: what an archive of them takes, compressed as one, beside what each takes alone.
 //!
-//! Files that lie side by side are laid out as `tar` does and compressed together; the same are compressed one by one, each
-//! into whole units of the file system. Runs of about a cluster are drawn, as clusters are.
+//! Files that lie side by side are laid out as `tar` does and compressed together. The same files are compressed one by
+//! one, each into whole units of the file system. Runs of about a cluster are drawn, as clusters are.
 //!
 //! Source: Kothiyal 2009, chapter 7 (future work: archive, then compress).
 
@@ -40,7 +40,7 @@ const MAGIC: Range<usize> = 257..265;
 /// Less of the data than this is not worth a row of its own.
 const SHARE_MIN: f64 = 0.01;
 
-/// What was measured on runs of small files.
+/// The measurements on runs of small files.
 pub struct SmallFiles {
     method: Method,
     files: u64,
@@ -56,7 +56,7 @@ impl SmallFiles {
     /// Measures for a part of the time that there is; none where there are too few small files to ask, or no method.
     ///
     /// # Errors
-    /// What a codec reports; files that cannot be read are passed over.
+    /// Errors of a codec; files that cannot be read are passed over.
     pub fn measure(
         population: &Population,
         options: &SampleOptions,
@@ -139,7 +139,7 @@ impl SmallFiles {
         Ok(())
     }
 
-    /// Returns what an archive takes less, as a share, and whether that is so for sure; nothing where no file could be read.
+    /// Returns the saving of an archive, as a share, and whether it is sure; nothing where no file could be read.
     fn saved(&self) -> Option<(Estimate, &'static str)> {
         let left = ratio_estimate(&self.runs, self.run_count)?;
         let saved = left.map(|left| 1.0 - left);

@@ -1,10 +1,9 @@
 //! Suggested settings: what the verdicts mean in the words of the tools people have.
 //!
-//! Each tool offers some methods and not others, in blocks of its own, so its suggestion is a
-//! verdict of its own: over the methods it offers and that were measured, on what it does with
-//! them. A method is taken as offered only where the tool runs the same codec: zlib's deflate is
-//! not that of libdeflate, and what was never measured (LZO, pglz, zle) is never suggested.
-//! The text is for people to read and try: nothing here is run.
+//! Each tool offers some methods and not others, in blocks of its own. So its suggestion is a verdict of its own, over
+//! the measured methods that it offers, on its own task. A method counts as offered only where the tool runs the same
+//! codec: zlib's deflate is not that of libdeflate. An unmeasured codec (LZO, pglz, zle) is never suggested. The text
+//! is for people to read and try: nothing here is run.
 
 use crate::advise::report::SuggestionReport;
 use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, EXTENT_BLOCK_BYTES, Sample};
@@ -16,17 +15,17 @@ use crate::units::Estimate;
 /// A setting of a tool.
 struct Tool {
     name: &'static str,
-    /// What of the tool's data it is about.
+    /// The part of the tool's data that it is about.
     subject: &'static str,
     /// The version from which the tool understands the text.
     since: &'static str,
     task: Task,
-    /// What the tool is told for a method (store: to leave it off); `None` if it lacks the method.
+    /// The tool's settings for a method (store: to leave it off); `None` if it lacks the method.
     settings: fn(Method, &AdviseOptions) -> Option<Vec<String>>,
     note: &'static str,
 }
 
-/// What a tool does with the data, as a place that verdicts know.
+/// The task of a tool on the data, as a place that verdicts know.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Task {
     /// Whole files, written and read as streams.
@@ -35,8 +34,7 @@ enum Task {
     Extents,
     /// Database pages, each in whole units of the file system.
     Pages,
-    /// Blocks merged from file to file: each write is read once, by the next merge. What waits is
-    /// the merge, so time is what counts.
+    /// Blocks merged from file to file: each write is read once, by the next merge. The merge waits, so time counts.
     Merges,
     /// Blocks packed without gaps, each looked up alone.
     Lookups,
@@ -134,7 +132,7 @@ pub fn suggestions(
         .collect()
 }
 
-/// What is known and wanted.
+/// The facts and the wish.
 struct Asked<'a> {
     sample: &'a Sample,
     options: &'a AdviseOptions,
@@ -179,7 +177,7 @@ impl Asked<'_> {
         })
     }
 
-    /// What it is judged by; `None` for space.
+    /// The metric that judges it; `None` for space.
     fn metric(&self, task: Task) -> Option<Metric> {
         match task {
             Task::Merges | Task::Log => Some(Metric::Time),
@@ -198,7 +196,7 @@ impl Asked<'_> {
             Task::Pages | Task::Lookups => setting.pages(options, options.page_bytes),
             Task::Values => setting.pages(options, CACHE_BLOCK_BYTES),
             Task::Merges => setting.file(&read(1.0)),
-            // Whoever commits compresses alone, and waits for each write.
+            // A committing thread compresses alone, and waits for each write.
             Task::Log => setting.pages(&read(0.0), CACHE_BLOCK_BYTES),
         }
     }
@@ -265,8 +263,8 @@ fn cheapest(place: &Place<'_>, metric: Metric, costs: &[MethodCosts]) -> Option<
     })
 }
 
-/// For those who want the least space whatever it takes. What does not shrink is stored raw, so
-/// trying never takes more of it.
+/// For users who want the least space at any cost. A block that does not shrink is stored raw, so trying never takes
+/// more of it.
 fn densest(costs: &[MethodCosts]) -> Option<Choice> {
     let best = costs
         .iter()
@@ -298,9 +296,9 @@ fn zstd_settings(method: Method, _: &AdviseOptions) -> Option<Vec<String>> {
     Some(vec![line])
 }
 
-/// btrfs(5), COMPRESSION: zstd levels 1 to 15. By `compress` and by the property the kernel guesses from a few bytes of
-/// each extent whether to try at all, and gives a file up after its first extent that did not shrink; `compress-force`
-/// tries every extent, which is what was measured.
+/// btrfs(5), COMPRESSION: zstd levels 1 to 15. With `compress` and with the property, the kernel guesses from a few
+/// bytes of each extent whether to try at all. It gives a file up after its first extent that did not shrink.
+/// `compress-force` tries every extent, as the measurement did.
 fn btrfs_settings(method: Method, _: &AdviseOptions) -> Option<Vec<String>> {
     match plain(method)? {
         Codec::Store => Some(vec![

@@ -1,10 +1,9 @@
-//! A buffer cache of which a share of the memory holds compressed buffers.
+//! A buffer cache that holds compressed buffers in a share of its memory.
 //!
-//! What splits of the memory would come to is foreseen by the cache's own simulation
-//! ([`crate::cache::predict`]) for the accesses asked about, at the means and at both corners of what
-//! the methods leave of the data. It counts misses, restorations and compressions; the metric says
-//! what these cost, on one thread, as the cache does them while somebody waits. The verdict is at the
-//! best split; the break-even is the share of memory from which its method pays.
+//! The cache's own simulation ([`crate::cache::predict`]) predicts the splits of the memory for the accesses in
+//! question. It does so at the means and at both corners of the methods' ratios on the data. It counts misses,
+//! restorations and compressions. The metric prices these, on one thread, as the cache does them while somebody waits.
+//! The verdict is at the best split; the break-even is the share of memory from which its method pays.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,10 +22,10 @@ use crate::units::Estimate;
 const SHARES: [f64; 7] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95];
 /// Methods that are simulated together.
 const METHODS_AT_ONCE: usize = 4;
-/// Kinds of buffers that are told apart.
+/// Kinds of buffers that are kept apart.
 const KINDS_MAX: usize = 8;
-/// Halvings of the part of the keys that is simulated first where time is short: a sixteenth takes little beside the whole
-/// and tells what the whole would take.
+/// Halvings of the part of the keys that is simulated first where time is short. A sixteenth takes little beside the
+/// whole, and shows the time of the whole.
 const HALVINGS_MAX: i32 = 4;
 
 /// A buffer cache in front of a medium.
@@ -42,12 +41,11 @@ pub struct Cache<'a> {
     pub accesses: Accesses<'a>,
     /// Seconds until a missed buffer is read.
     pub miss: Estimate,
-    /// What one thread's work costs.
+    /// The cost of one thread's work.
     pub metrics: Metrics,
 }
 
-/// Buffers that are alike: their share of the data, and what the methods leave of them, in the order of
-/// the methods.
+/// Buffers that are alike: their share of the data, and the methods' ratios on them, in the order of the methods.
 #[derive(Clone, Debug)]
 pub struct Kind {
     /// Its share of the data.
@@ -69,7 +67,7 @@ struct Split {
 pub struct Outlook<'a> {
     cache: Cache<'a>,
     methods: Vec<MethodCosts>,
-    /// What compresses nothing comes to the same whatever the methods make of the data.
+    /// Without compression the result is the same for any ratios of the methods.
     raw: Predicted,
     splits: Vec<Split>,
     /// Whether there was time for a part of the keys only.
@@ -230,7 +228,7 @@ fn joined(kinds: &[Kind]) -> Vec<Kind> {
 }
 
 impl<'a> Outlook<'a> {
-    /// What events cost with a method, in one quantity.
+    /// The cost of events with a method, in one quantity.
     fn cost(&self, quantity: Quantity, costs: &MethodCosts, case: Case, events: &Events) -> f64 {
         let weights = self.cache.metrics.weights(quantity);
         let buffer = self.cache.buffer_bytes as f64;

@@ -1,7 +1,7 @@
 //! A link that data travels over: stages overlap, so the slowest decides, beside a block in each of the others.
 //!
-//! The break-even is the link's speed (Hirsch 2017, section 3.2.2; that block and what else the
-//! processors have to do are this project's, `docs/model.md` section 5).
+//! The break-even is the link's speed (Hirsch 2017, section 3.2.2). The block's time and the processors' other work are
+//! this project's (`docs/model.md` section 5).
 
 use super::{
     Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, Work, report, rivals,
@@ -12,8 +12,8 @@ use crate::bisection::bisect;
 use crate::model::{CodecSpeeds, OneBlock, Outcome};
 use crate::units::{BytesPerSecond, Estimate};
 
-/// Core seconds of reading, copying and checking a raw byte, in the writer of rows of frames: what `pack` took beside its codecs on
-/// two processors was 0.48 to 0.64 ns.
+/// Core seconds of reading, copying and checking a raw byte, in the writer of rows of frames. `pack` took 0.48 to 0.64
+/// ns beside its codecs on two processors.
 const HANDLING: Estimate = Estimate {
     mean: 0.55e-9,
     low: 0.3e-9,
@@ -149,8 +149,8 @@ impl Link {
         Some(report(&subject, weighed, flips.collect()))
     }
 
-    /// The link speed below which a method pays. In time this has a closed form; in the other
-    /// metrics the saving falls as the link gets faster, so its zero is found by halving.
+    /// The link speed below which a method pays. In time this has a closed form. In the other metrics the saving falls
+    /// as the link gets faster, so its zero is found by halving.
     fn break_even(&self, metric: Metric, costs: &MethodCosts, case: Case) -> Outcome {
         if metric == Metric::Time {
             let one = self.one_block(costs, case);

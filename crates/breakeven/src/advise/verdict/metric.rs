@@ -1,9 +1,9 @@
-//! What a verdict is judged by, and how it weighs what a task takes.
+//! The metric of a verdict, and its weights for a task's costs.
 
 use std::fmt;
 use std::iter;
 
-/// What is counted.
+/// The unit of judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Seconds until the work is done.
@@ -57,7 +57,7 @@ impl fmt::Display for Metric {
     }
 }
 
-/// What adds up over tasks, so that it has weights.
+/// A quantity that adds up over tasks, so that it has weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantity {
     Time,

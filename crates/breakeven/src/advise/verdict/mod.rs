@@ -1,9 +1,9 @@
 //! The verdicts: at each place and in each metric, the best method and where that changes.
 //!
-//! Everything is per raw byte. A metric weighs the seconds in which a medium works, the core-seconds
-//! and the bytes of each task. What is uncertain is tried in three cases: the means, and the two
-//! corners at which compressing looks worst and best. One medium serves both sides of a comparison
-//! and one figure of watts prices both, so these are varied together.
+//! Everything is per raw byte. A metric weighs the seconds in which a medium works, the core-seconds and the bytes of
+//! each task. Uncertain inputs are tried in three cases: the means, and the two corners at which compressing looks
+//! worst and best. One medium serves both sides of a comparison and one figure of watts prices both, so these are
+//! varied together.
 //!
 //! Pure: sees no bytes, no clock, no medium; the caller hands in costs, rates and weights.
 
@@ -31,20 +31,20 @@ pub use place::{Place, PlaceTimes};
 
 use metric::Quantity;
 
-/// What a method costs on a class, per raw byte.
+/// The cost of a method on a class, per raw byte.
 #[derive(Clone, Copy, Debug)]
 pub struct MethodCosts {
     /// The method.
     pub method: Method,
     /// Stored bytes (allocated bytes where space is given out in units).
     pub stored: Estimate,
-    /// What compressing takes.
+    /// The work of compressing.
     pub encode: Work,
-    /// What decompressing takes.
+    /// The work of decompressing.
     pub decode: Work,
 }
 
-/// What compressing or decompressing a raw byte takes.
+/// The work of compressing or decompressing a raw byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     /// Seconds of a core of the host.
@@ -77,7 +77,7 @@ impl Work {
     }
 }
 
-/// Which values of the uncertain inputs are taken.
+/// The choice of values for the uncertain inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Means,
@@ -113,7 +113,7 @@ impl Case {
 struct Weighed {
     /// The best compressing method.
     candidate: Method,
-    /// What was decided: it, or storing raw.
+    /// The decision: it, or storing raw.
     method: Method,
     /// Outcomes at the means, the worst and the best corner.
     outcomes: [Outcome; 3],
@@ -123,7 +123,7 @@ struct Weighed {
     rivals: Vec<Rival>,
 }
 
-/// What a verdict is about.
+/// The subject of a verdict.
 struct Subject<'a> {
     place: &'a str,
     metric: Metric,
@@ -134,9 +134,9 @@ struct Subject<'a> {
     unit_scale: f64,
 }
 
-/// Words a verdict. Where the choice flips inside the band of the cost it is undecided, whether by an
-/// error or by the range asked about; what is undecided over all values may still be clear for those.
-/// What pays by less than is worth its while is not chosen, so it is a no as well.
+/// Words a verdict. Where the choice flips inside the band of the cost it is undecided, whether by an error or by the
+/// range asked about. A verdict undecided over all values may still be clear for those. A method that pays by less than
+/// is worth its while is not chosen, so it is a no as well.
 fn report(subject: &Subject<'_>, weighed: Weighed, flips_at: Vec<Flip>) -> VerdictReport {
     let [mean, worst, best] = weighed.outcomes;
     let verdict = Verdict::over(mean, [worst, best]);
@@ -192,7 +192,7 @@ fn rivals(
 /// A method whose cost is not below this share of storing raw is not worth its while.
 pub const WORTH_WHILE: f64 = 0.99;
 
-/// The methods of a verdict before the chooser. What they cost comes from the sample and is all the place's to say.
+/// The methods of a verdict before the chooser. The sample gives their costs, and the place alone adds to them.
 struct Choosing<'a> {
     methods: &'a [MethodCosts],
     chooser: RefCell<Chooser>,
@@ -236,8 +236,8 @@ impl<'a> Choosing<'a> {
     }
 }
 
-/// Looks from `start` in steps of `step` for where the key of `look` changes, at most a factor of
-/// `reach` away; returns the place to one part in a thousand, and what is found beyond it.
+/// Looks from `start` in steps of `step` for where the key of `look` changes, at most a factor of `reach` away. Returns
+/// the place to one part in a thousand, and the result beyond it.
 fn turn<Key: PartialEq, Found: Copy>(
     start: f64,
     step: f64,
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(found, expected(&["zstd:1"]));
         let found = rivals(file(1e9, 3.0).verdict(Metric::Time, "all", &methods));
         assert_eq!(found, expected(&[]));
-        // What the link takes is sure; what the cores take is not.
+        // The time of the link is sure, that of the cores is not.
         let found = rivals(link(780e6).verdict(Metric::Time, "all", &methods));
         assert_eq!(found, expected(&["zstd:1"]));
     }
@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn what_saves_next_to_nothing_is_a_no_and_not_undecided() {
-        // Noise: kept for so long that the space decides, of which there is nothing to save.
+        // Noise: kept for so long that the space decides, and there is none to save.
         let mut place = file(100e6, 3.0);
         place.metrics.money.byte_written = 1e-6;
         for stored in [1.0, 0.9999, 0.995] {

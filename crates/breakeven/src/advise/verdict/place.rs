@@ -11,7 +11,7 @@ use crate::codec::Method;
 use crate::model::{EnergyDelay, Outcome, Quadruple, WorkOutcome};
 use crate::units::Estimate;
 
-/// What the medium of a place takes for a raw byte.
+/// The times of the medium of a place for a raw byte.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaceTimes {
     /// Seconds of every write that do not depend on the bytes, per raw byte of a block. The less of its time that is, the
@@ -30,9 +30,9 @@ pub struct PlaceTimes {
 pub struct Place<'a> {
     /// Its name in reports.
     pub name: &'a str,
-    /// What an operation there takes.
+    /// The times of an operation there.
     pub times: PlaceTimes,
-    /// What seconds, joules and bytes cost there.
+    /// The costs of seconds, joules and bytes there.
     pub metrics: Metrics,
     /// How often what is written once is read.
     pub reads_per_write: Estimate,
