@@ -1,12 +1,12 @@
 //! The load itself: one thread, one epoll, many connections, every reply compared.
 //!
 //! With a rate, requests are sent when the schedule says so, whether earlier ones were answered or not, and a latency
-//! counts from that moment: a server that stands still is charged with all who would have come meanwhile. Flat out,
-//! each connection has one request on its way, and latencies count from sending. What is not answered in the end
-//! counts with all the time that it waited.
+//! counts from that moment. A server that stands still is charged with all requests that would have come meanwhile.
+//! Flat out, each connection has one request on its way, and latencies count from sending. A request without an answer
+//! in the end counts with all the time that it waited.
 //!
-//! Where a miss has a price, each connection is a program that caches what it fetches elsewhere: it waits so long for
-//! each key that was not there, one after the other, then stores the values, and then goes on. That time is part of a
+//! Where a miss has a price, each connection is a program that caches the results of another source. It waits so long
+//! for each missing key, one after the other, then stores the values, and then goes on. That time is part of a
 //! request's latency.
 
 use std::cmp::Reverse;
@@ -35,7 +35,7 @@ const AWAKE_NS: u64 = 100_000;
 const PATIENCE_NS: u64 = 2_000_000_000;
 /// Requests on their way above which the server is overloaded for sure, and no more are sent.
 const WAITING_MAX: usize = 200_000;
-/// Latencies are told in nanoseconds up to this, to three digits.
+/// Latencies are recorded in nanoseconds up to this, to three digits.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// How fast requests come.
@@ -45,7 +45,7 @@ pub enum Pace {
     KeysPerSecond(f64),
 }
 
-/// What a load came to.
+/// The results of a load.
 pub struct Found {
     pub seconds: f64,
     pub keys: u64,
@@ -75,26 +75,26 @@ impl Found {
     }
 }
 
-/// What is asked, and of whom.
+/// The requests of a load, and its server.
 pub struct Load<'a> {
     pub address: &'a str,
     pub values: &'a Values,
     pub draws: &'a [u32],
     pub shape: Shape,
     pub connections: usize,
-    /// What a miss costs the client, which then stores the value; none where misses are left alone.
+    /// The client's cost of a miss, after which it stores the value; none where misses are left alone.
     pub miss_ns: Option<u64>,
     pub seed: u64,
 }
 
-/// What was sent at once and is not answered to its end.
+/// The requests that were sent at once and are not answered to their end.
 struct Waiting {
     since_ns: u64,
     /// The first of its draws, and how many were seen.
     first: usize,
     seen: usize,
     ended: usize,
-    /// Sets of what was missed, of which a request consists that is none of the shape's.
+    /// Sets of missed keys. They make up a request that is none of the shape's.
     sets: usize,
 }
 

@@ -85,7 +85,7 @@ fn fill(control: &mut Client, values: &Values) -> Result<()> {
     Ok(())
 }
 
-/// Seeks the most keys a second of which few enough take too long, between nothing and what the server does flat out.
+/// Seeks the most keys a second at which few enough take too long, between nothing and the server's rate flat out.
 fn search(options: &BenchOptions, load: &Load<'_>, report: &mut Report) -> Result<()> {
     let top = load.run(Pace::FlatOut, (options.seconds * TOP_SHARE).max(0.2))?;
     let (mut low, mut high) = (0.0, top.keys_per_second());

@@ -1,4 +1,4 @@
-//! What a load came to, as a row while it runs, as a sentence in the end, or as JSON.
+//! The results of a load, as a row while it runs, as a sentence in the end, or as JSON.
 
 use breakeven::quoted::quoted;
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ impl Step {
     }
 }
 
-/// What is told of all of it.
+/// The report on all of it.
 #[derive(Serialize)]
 pub struct Report {
     server: String,
@@ -98,9 +98,9 @@ pub struct Report {
     skew: String,
     seed: u64,
     limit_seconds: f64,
-    /// What a miss cost the client, which then stored the value; none where it did not.
+    /// The client's cost of a miss, after which it stored the value; none where it did not.
     miss_seconds: Option<f64>,
-    /// The most keys a second that were offered and of which few enough took longer than the limit, if it was sought.
+    /// The most keys a second that were offered while few enough took longer than the limit, if it was sought.
     sustained_keys_per_second: Option<f64>,
     steps: Vec<Step>,
     /// How long requests took in each step, to be drawn.

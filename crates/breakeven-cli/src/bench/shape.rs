@@ -9,7 +9,7 @@ const PACED_GETS: usize = 50;
 /// Keys of a batched get.
 const BATCH_KEYS: usize = 20;
 
-/// What is sent at once.
+/// The requests that are sent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Gets of several keys each.

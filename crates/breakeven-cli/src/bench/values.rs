@@ -1,4 +1,4 @@
-//! What is stored under which key, so that every value that comes back can be told right or wrong.
+//! The value under each key, so that every value that comes back can be checked.
 //!
 //! Values are the lines of a file, or records made up. Each key has one of them for good, drawn by its number, so that
 //! a value under another's key is found out too.
