@@ -39,7 +39,7 @@ const ROUNDS: usize = 4;
 pub struct Wish {
     /// Where the point is.
     pub at: Position,
-    /// What the label says.
+    /// The text of the label.
     pub text: String,
 }
 
@@ -69,9 +69,8 @@ impl Area {
     }
 }
 
-/// Finds a place for the label of each point: beside it, where it covers the least of other points
-/// and labels, inside the box from `(left, top)` to `(right, bottom)`. Returns the start of each
-/// label's baseline.
+/// Finds a place for the label of each point, inside the box from `(left, top)` to `(right, bottom)`. It lies beside
+/// the point, where it covers the least of other points and labels. Returns the start of each label's baseline.
 pub fn place(wishes: &[Wish], (left, top): Position, (right, bottom): Position) -> Vec<Position> {
     let bounds = Area {
         left,

@@ -16,7 +16,7 @@ pub struct Rectangle {
     pub height: f64,
 }
 
-/// Which side of its position a text is on.
+/// The side of its position on which a text stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     Start,

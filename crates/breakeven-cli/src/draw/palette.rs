@@ -1,8 +1,7 @@
 //! One colour for each method, the same in every picture.
 //!
-//! A family of methods has a hue, its levels go from light to dark. The hues (blue, orange, olive,
-//! green, violet, red, grey) are told apart by people who do not see red or green, and every mark
-//! has a label besides its colour.
+//! A family of methods has a hue, its levels go from light to dark. People who do not see red or green can tell the
+//! hues apart (blue, orange, olive, green, violet, red, grey). Every mark has a label besides its colour.
 
 /// A hue with its steps from light to dark.
 #[derive(Clone, Copy, Debug)]

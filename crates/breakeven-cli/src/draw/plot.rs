@@ -38,7 +38,7 @@ impl Frame {
 /// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What is counted, with its unit.
+    /// The counted quantity, with its unit.
     pub title: String,
     pub scale: Scale,
     pub ticks: Vec<Tick>,
@@ -49,7 +49,7 @@ pub struct Axis {
 pub struct Plot {
     /// Unique in the page: letters, digits and `-`.
     pub id: String,
-    /// What a reader who does not see it is told.
+    /// The text for a reader who does not see it.
     pub title: String,
     pub description: String,
     pub frame: Frame,

@@ -21,7 +21,7 @@ pub struct Scale {
     to: f64,
 }
 
-/// More ticks than this on one axis cannot be told apart.
+/// With more ticks on one axis a reader cannot tell them apart.
 const TICKS_MAX: usize = 40;
 
 impl Scale {
