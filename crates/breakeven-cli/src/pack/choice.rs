@@ -1,4 +1,4 @@
-//! How the method of each block is found: what was typed, resolved to what it means here.
+//! The choice of each block's method: the typed options, resolved to their meaning here.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::path::Path;
@@ -21,12 +21,12 @@ pub struct Kept {
     pub reads: f64,
 }
 
-/// This machine, its prices, and what is known of its codecs: learned from file to file, and kept
-/// for the next run. Each is looked up when it is asked for.
+/// This machine, its prices, and the profile of its codecs: learned from file to file, and kept for the next run. Each
+/// is looked up when it is asked for.
 pub struct Setting<'a> {
     money: &'a MoneyOptions,
     pub days: f64,
-    /// Of the link that was told, by which joules are counted.
+    /// The link that was given, by which joules are counted.
     link: Option<BytesPerSecond>,
     machine: OnceCell<Machine>,
     terms: OnceCell<Terms>,
@@ -122,8 +122,8 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Keeps for the next run what was learned, of however few blocks: many small files are all that some
-    /// machines pack, and nothing else would correct what one long run learned under load.
+    /// Keeps the measurements for the next run, of however few blocks. Many small files are all that some machines
+    /// pack, and nothing else would correct the measurements of one long run under load.
     pub fn keep(&self, is_quiet: bool) {
         if self.has_learned.get() {
             learned::keep(&self.profile(), self.machine(), is_quiet);

@@ -25,7 +25,7 @@ enum AnyReader {
 
 /// A file with a count of the bytes that were read from it.
 struct Counted {
-    /// What was read of it before.
+    /// The bytes of it that were read before.
     head: io::Cursor<Vec<u8>>,
     file: File,
     read: Arc<AtomicU64>,

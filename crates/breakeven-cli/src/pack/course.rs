@@ -48,7 +48,7 @@ pub struct Course<'a> {
     books: Option<Books>,
     /// Of the long frame.
     booking: Booking,
-    /// What parts that ended came to.
+    /// The totals of the parts that ended.
     before: Summary,
     ledger: Ledger,
     /// Core seconds of the last hundredth of the time, of parts that ended.
@@ -57,12 +57,12 @@ pub struct Course<'a> {
     switch: FormSwitch,
 }
 
-/// What decides when a stream goes on in the other form.
+/// The rule for going on in the other form.
 #[derive(Default)]
 struct FormSwitch {
     /// How often it went on as a row.
     rows: u32,
-    /// What others on the machine make of a core second now.
+    /// The effect of other programs on a core second now.
     contention: Contention,
     /// Content since that was looked at.
     unlooked_bytes: usize,
@@ -106,7 +106,7 @@ struct Ended {
     level: Option<i8>,
 }
 
-/// What a stream goes on as.
+/// The form in which a stream goes on.
 enum Turn {
     Row(BytesPerSecond),
     Long(BytesPerSecond),
@@ -150,7 +150,7 @@ impl<'a> Course<'a> {
                     Some(pacer) => {
                         let writer = LongWriter::paced(sink, pacer, content_bytes)?;
                         match content_bytes {
-                            // Over a link that is told nothing makes it go on as a row.
+                            // Over a link of given speed it never goes on as a row.
                             Some(bytes) if matches!(aim, Aim::Paced(_)) => writer.stating(bytes),
                             _ => writer,
                         }

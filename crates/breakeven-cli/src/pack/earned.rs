@@ -1,7 +1,7 @@
-//! What packing earned against storing raw, and what a denser strategy would have added.
+//! The earnings of packing against storing raw, and the further gain of a denser strategy.
 //!
-//! Work and bytes are the ledger's, measured on every block. What storing raw would have taken
-//! follows from the link, as it was given or measured; joules and euros from the core time.
+//! Work and bytes are the ledger's, measured on every block. The time of storing raw follows from the link, as it was
+//! given or measured; joules and euros follow from the core time.
 
 use breakeven::quoted::quoted;
 use std::fmt::Write;
@@ -33,7 +33,7 @@ pub struct Earned<'a> {
     goal: Goal,
     terms: &'a Terms,
     kept: Kept,
-    /// What reading it once is expected to take of the cores.
+    /// The cores' expected time for reading it once.
     decode: Seconds,
     ledger: Ledger,
     link: Option<SeenLink>,
@@ -61,7 +61,7 @@ struct Energy {
     medium: String,
 }
 
-/// What was booked of a stream.
+/// The books of a stream.
 pub struct Booked {
     pub ledger: Ledger,
     /// Its link, if that is known.
@@ -109,7 +109,7 @@ impl<'a> Earned<'a> {
         }
     }
 
-    /// What storing raw would have taken, as surely as the link is known.
+    /// The time of storing raw, as surely as the link is known.
     fn raw_seconds(&self) -> Option<Estimate> {
         let bytes = self.summary.raw_bytes as f64;
         Some(self.link?.seconds_per_byte.map(|seconds| seconds * bytes))
@@ -137,7 +137,7 @@ impl<'a> Earned<'a> {
         )
     }
 
-    /// What writing and reading it takes, and would take of it raw; nothing where another goal decided.
+    /// The energy of writing and reading it, and of doing so raw; nothing where another goal decided.
     fn energy(&self) -> Option<Energy> {
         let Goal::Energy { prices, reads } = self.goal else {
             return None;
@@ -164,8 +164,8 @@ impl<'a> Earned<'a> {
         let saved = self.summary.stored_bytes as f64 - prospect.stored_bytes;
         let points = saved / raw;
         let longer = prospect.seconds - self.summary.drained_after;
-        // The cores' rent and energy for what they work more (Hirsch 2017, section 5.2.2). What it costs
-        // that somebody waits longer, the reader knows.
+        // The cores' rent and energy for their further work (Hirsch 2017, section 5.2.2). The reader knows the cost of
+        // waiting longer.
         let core = prospect.core - self.ledger.total().encode;
         let gigabytes = raw / 1e9;
         let keeping = Keeping {
@@ -312,7 +312,7 @@ impl<'a> Earned<'a> {
             ref goal => goal.unit(),
         };
         match earnings {
-            // There was one, and what it earned is told above.
+            // There was one, and its earnings stand above.
             _ if self.is_long => String::new(),
             Some(earned) => format!(
                 "  decisions     saved {} of {} {unit} on blocks that were compressed{}\n",
@@ -430,7 +430,7 @@ fn basis(basis: LinkBasis) -> &'static str {
     }
 }
 
-/// A line for each class and method. What is expected is known of blocks, and not of long frames.
+/// A line for each class and method. Expectations are known for blocks, and not for long frames.
 fn accounts(ledger: &Ledger, is_long: bool) -> String {
     let mut text = format!(
         "  {:<18} {:<11} {:>7} {:>9} {:>7} {:>9} {:>9} {:>9}\n",

@@ -1,9 +1,8 @@
-//! `breakeven explain`: why each block of a file would be packed as it would, and what became of the
-//! blocks of a stream.
+//! `breakeven explain`: the reason for each block's method in a file, and the outcome for the blocks of a stream.
 //!
-//! Of a file, blocks are encoded one by one by the controller of `pack`; workers and link are simulated,
-//! so nothing is written and one core is enough. Of a stream, each frame is decoded and its class
-//! told again, and some blocks of each class are encoded by every method.
+//! The controller of `pack` encodes the blocks of a file one by one. Workers and link are simulated, so nothing is
+//! written and one core is enough. Each frame of a stream is decoded and its class found again. Every method encodes
+//! some blocks of each class.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -69,7 +68,7 @@ pub fn run(typed: &ExplainOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is printed.
+/// The printed parts.
 pub struct Shown {
     pub summary: String,
     pub header: String,
@@ -102,12 +101,12 @@ struct Decided {
     stored_bytes: u64,
     core: Seconds,
     price: f64,
-    /// What was expected, and why that.
+    /// The expected costs, and the reasons.
     decision: Decision,
     is_trial: bool,
 }
 
-/// The link that a strategy is explained for unless one is told.
+/// The default link in the explanation of a strategy.
 const LINK: BytesPerSecond = BytesPerSecond(117e6);
 
 fn explain_file(typed: &ExplainOptions, setting: &Setting, source: &mut Source) -> Result<Shown> {
@@ -200,7 +199,7 @@ fn explain_row(
     })
 }
 
-/// Kinds of decisions whose reasons are told.
+/// Kinds of decisions with printed reasons.
 const REASONS: usize = 12;
 
 /// Tells why methods were picked, those of most blocks first.
@@ -498,7 +497,7 @@ struct Found {
     stored_bytes: f64,
 }
 
-/// What is known of a class's blocks in a stream.
+/// The facts about a class's blocks in a stream.
 #[derive(Default)]
 struct OfClass {
     blocks: u64,
@@ -506,7 +505,7 @@ struct OfClass {
     stored_bytes: f64,
     /// Some of its blocks.
     samples: Vec<Vec<u8>>,
-    /// What they took by each method: raw bytes, stored bytes, core time.
+    /// Their cost by each method: raw bytes, stored bytes, core time.
     tried: Vec<(Method, u64, u64, Seconds)>,
 }
 
@@ -624,8 +623,8 @@ fn look(
     let mut found = Vec::new();
     let mut classes: BTreeMap<Class, OfClass> = BTreeMap::new();
     for frame in frames {
-        // Where a frame does not state its content, its end cannot be told from the next one's start:
-        // what follows is shown as pieces of it, of unknown stored bytes.
+        // Where a frame does not state its content, its end cannot be told from the next one's start. The rest is shown
+        // as pieces of it, of unknown stored bytes.
         let states = frame.content_bytes;
         let is_long = states.is_none_or(|bytes| bytes > FRAME_BYTES_MAX);
         let mut left = states.unwrap_or(u64::MAX);

@@ -1,8 +1,8 @@
 //! `breakeven explain` of a file that is packed into one long frame: by which level, and why.
 //!
-//! The frame is really made, by the writer of `pack` and into nothing, so that what is told is what `pack`
-//! stores: the same bytes, or where levels follow a link, as many as another run would store. A link
-//! is one that is busy for as long as it takes the bytes, so this takes as long as packing would.
+//! The frame is really made, by the writer of `pack` and into nothing. So the report is of the bytes that `pack`
+//! stores: the same ones, or, where levels follow a link, as many as another run would store. A link is one that is
+//! busy for as long as it takes the bytes, so this takes as long as packing would.
 
 use breakeven::quoted::quoted;
 use std::fmt::Write as _;
@@ -37,7 +37,7 @@ struct Made {
     core: Seconds,
 }
 
-/// What is known before a frame is made.
+/// The facts before a frame is made.
 struct Asked {
     aim: Aim,
     name: String,
@@ -169,7 +169,7 @@ impl Asked {
         }
     }
 
-    /// What money picks from.
+    /// The levels that money picks from.
     fn levels(&self) -> &[Level] {
         self.cheapest.as_ref().map_or(&[], |it| &it.levels)
     }
@@ -272,7 +272,7 @@ fn by_what(made: &Made) -> String {
     text
 }
 
-/// What is written to: nothing, or a link to nowhere.
+/// The target of the writes: nothing, or a link to nowhere.
 struct Slow {
     link: Option<BytesPerSecond>,
     /// When it is through with what it was given.
@@ -280,7 +280,7 @@ struct Slow {
 }
 
 impl Slow {
-    /// What it holds beside what it sends.
+    /// The bytes that it holds beside those that it sends.
     const HELD: Duration = Duration::from_millis(2);
 
     fn new(link: Option<BytesPerSecond>) -> Slow {

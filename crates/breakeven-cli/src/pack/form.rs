@@ -1,9 +1,8 @@
 //! Whether a stream is a row of short frames, each with a method of its own, or one long frame.
 //!
-//! A row is decoded in parallel, any byte of it can be sought, and its methods follow the link. A long frame
-//! finds what repeats over megabytes, and is smaller by a fifth or a half on text. What is kept in a file
-//! is long, unless something was asked for that a long frame has not; so is what goes into a pipe, until it shows that the
-//! link is fast.
+//! A row is decoded in parallel, any byte of it can be sought, and its methods follow the link. A long frame finds what
+//! repeats over megabytes, and is smaller by a fifth or a half on text. A file is stored long, unless the options ask
+//! for something that a long frame lacks. So is a stream into a pipe, until the link shows itself to be fast.
 
 use anyhow::Result;
 use breakeven::codec::{Codec, Compressor, Features, Method};
@@ -21,7 +20,7 @@ use super::place::Source;
 use crate::options::{PackOptions, Strategy};
 use crate::terms::DAY_SECONDS;
 
-/// What a long frame is to be.
+/// The aim of a long frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aim {
     /// By a level that was typed.
@@ -38,7 +37,7 @@ pub enum Aim {
     Smallest,
     /// As fast as the link allows, or in a promised time.
     Paced(Pace),
-    /// As fast as a link allows that nobody told the speed of.
+    /// As fast as a link of unknown speed allows.
     Untold,
 }
 
@@ -52,7 +51,7 @@ pub fn is_slow(link: BytesPerSecond, workers: u32) -> bool {
 }
 
 impl Aim {
-    /// Returns what a long frame over a link, told or seen, is to be, where a stream is one: `goes_to_file` tells that it
+    /// Returns the aim of a long frame over a link, given or seen, where a stream is one. `goes_to_file` means that it
     /// is kept in a regular file.
     pub fn of(
         typed: &PackOptions,
@@ -82,7 +81,7 @@ impl Aim {
         })
     }
 
-    /// Returns the same for a strategy and a link, as far as they are told.
+    /// Returns the same for a strategy and a link, as far as they are given.
     pub fn of_strategy(
         strategy: Option<Strategy>,
         link: Option<BytesPerSecond>,
@@ -90,7 +89,7 @@ impl Aim {
         workers: u32,
     ) -> Option<Aim> {
         match strategy {
-            // Who tells the link wants to be through it.
+            // A user who gives the link wants to be through it.
             None if goes_to_file && link.is_none() => Some(Aim::Usual),
             _ if is_mixed => None,
             None | Some(Strategy::Fastest) if link.is_none() => Some(Aim::Untold),
@@ -117,8 +116,8 @@ pub fn pace(strategy: Option<Strategy>, link: BytesPerSecond) -> Pace {
 const LEVELS: [i8; 6] = [1, 3, 5, 9, 12, 19];
 /// The level of stock `zstd`, which is held to be what it takes.
 pub const LEVEL_USUAL: i8 = 3;
-/// What looking for matches in all of the window takes beside level 3, as a share: 0.15 on a tar of
-/// documents and sources, 0.6 on headers, measured with zstd 1.5.4.
+/// The work of looking for matches in all of the window beside level 3, as a share. It is 0.15 on a tar of documents
+/// and sources, 0.6 on headers, measured with zstd 1.5.4.
 const FAR_SHARE: f64 = 0.6;
 /// Bytes of a job of level 3: four of its windows.
 const JOB_BYTES: u64 = 8 << 20;
@@ -194,16 +193,16 @@ pub struct Level {
     pub is_allowed: bool,
 }
 
-/// What money picks for a content.
+/// The level that money picks for a content.
 pub struct Cheapest {
     pub level: i8,
-    /// What it was picked from.
+    /// The levels that it was picked from.
     pub levels: Vec<Level>,
     pub decision: Decision,
 }
 
-/// Picks the level that costs least for content of a class that begins so. Where there is a limit, those are allowed that
-/// are no lighter than level 3 and whose work is within the limit, told by its share of that of level 3.
+/// Picks the level that costs least for content whose class its head shows. A limit allows only levels that are no
+/// lighter than level 3 and whose work is within the limit, as a share of that of level 3.
 pub fn cheapest(setting: &Setting<'_>, head: &[u8], limit: Option<f64>) -> Result<Cheapest> {
     let life = BlockLife {
         reads_per_write: Estimate::exact(0.0),
@@ -273,8 +272,8 @@ fn pick(
     })
 }
 
-/// Returns how often the work of level 3 may be done in the time that stock `zstd` takes for it; less than
-/// looking for far matches takes where there are too few threads, or too little content for them.
+/// Returns how often the work of level 3 may be done in the time that stock `zstd` takes for it. Where there are too
+/// few threads, or too little content for them, it is less than the work of looking for far matches.
 pub fn usual_limit(workers: u32, content_bytes: Option<u64>) -> f64 {
     let jobs = content_bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(JOB_BYTES));
     (u64::from(workers)).min(jobs) as f64 - FAR_SHARE
@@ -289,8 +288,8 @@ pub fn class_of(piece: &[u8], compressor: &mut Compressor) -> Result<Class> {
 /// One of so many pieces is looked at to tell the class of a content.
 const PIECES_SKIPPED: u32 = 16;
 
-/// What is booked of a long frame: one method for all of it, under the class that most of it seems to be of, and
-/// the process's time, since libzstd's workers do not tell theirs.
+/// The booking of a long frame: one method for all of it, under the class that most of it seems to be of. It books the
+/// process's time, since libzstd's workers do not report theirs.
 pub struct Booking {
     compressor: Compressor,
     /// How many pieces of each class were seen.

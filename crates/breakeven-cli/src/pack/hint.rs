@@ -1,8 +1,8 @@
-//! What another choice would have saved, tried on some pieces of the file that was just packed.
+//! The saving of another choice, tried on some pieces of the file that was just packed.
 //!
-//! A profile knows kinds of data and not this file, and a hint has to be right. So pieces from all over the
-//! file are packed by both choices, for a tenth of the time that packing took; what they save is
-//! told with the spread from piece to piece. Nothing is said where that was too short to try anything.
+//! A profile knows kinds of data and not this file, and a hint has to be right. So pieces from all over the file are
+//! packed by both choices, for a tenth of the time that packing took. Their saving is reported with the spread from
+//! piece to piece. Nothing is said where that was too short to try anything.
 
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -23,7 +23,7 @@ const PIECES: [usize; 2] = [3, 16];
 const TIME_SHARE: f64 = 0.1;
 /// Packing that was quicker is not worth a hint.
 const SECONDS_MIN: f64 = 1.0;
-/// The level that `smallest` is told by: the densest of one piece, whose window is shorter than that of any level.
+/// The level that stands for `smallest`: the densest of one piece, whose window is shorter than that of any level.
 const DENSEST: i8 = 19;
 /// The level that a file goes by unless another is asked for.
 const USUAL: i8 = 3;
@@ -39,7 +39,7 @@ pub struct Hint {
     pub core: Seconds,
 }
 
-/// What a file was packed by.
+/// The method that packed a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Packed {
     /// One long frame by a level.
@@ -48,7 +48,7 @@ pub enum Packed {
     Row(f64),
 }
 
-/// Tries on a file what saves most beside what it was packed by; tells nothing of one that was cut since.
+/// Tries on a file the choice that saves most beside its own; reports nothing on a file that was cut since.
 pub fn hint(source: &Source, packed: Packed, took: Seconds) -> Option<Hint> {
     let length = source.metadata.as_ref().map_or(0, std::fs::Metadata::len);
     if took.0 < SECONDS_MIN || length < (PIECES[0] * PIECE_BYTES) as u64 {
@@ -116,7 +116,7 @@ impl Tried {
         Ok(())
     }
 
-    /// Returns the share that the other choice saves, with its interval: each piece left out in turn.
+    /// Returns the share that the other choice saves, with its interval: each piece is left out once.
     fn saved(&self) -> Estimate {
         let [base, other] = self.sums();
         let count = self.stored.len() as f64;

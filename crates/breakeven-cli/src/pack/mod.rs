@@ -98,7 +98,7 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
         goal,
         container,
     };
-    // Of methods that nobody typed there is nothing to check, and what is known of them need not be read yet.
+    // Without a typed method there is nothing to check, and the profile need not be read yet.
     if typed.method.is_some() || typed.deterministic {
         let checked = packing.options(None)?.check();
         checked.map_err(|error| Usage(error.to_string()))?;
@@ -208,7 +208,7 @@ pub fn cat(typed: &UnpackOptions) -> Result<ExitCode> {
     unpack(&typed)
 }
 
-/// What all files of a call share.
+/// The state that all files of a call share.
 struct Job<'a> {
     typed: &'a FileOptions,
     pool: Pool,
@@ -271,19 +271,18 @@ impl Job<'_> {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Does each file; what goes wrong with one is told and does not keep the others from being
-    /// done.
+    /// Does each file. A failure of one is reported and does not keep the others from being done.
     fn for_each(&self, work: impl Fn(&mut Source, &Pool) -> Result<()>) -> Result<ExitCode> {
         let mut has_failed = false;
         for path in &self.paths {
             let done = self.one(path, &work);
             match done {
                 Ok(()) => {}
-                // What was typed is as wrong for the files that follow.
+                // The typed options are as wrong for the files that follow.
                 Err(error) if self.paths.len() == 1 || error.is::<Usage>() => {
                     return Err(error);
                 }
-                // Nobody reads what follows either; what was told before stays told.
+                // Nobody reads the rest either; an earlier report of failure stands.
                 Err(error) if error.is::<ReaderGone>() && has_failed => break,
                 Err(error) if error.is::<ReaderGone>() => return Err(error),
                 Err(error) => {
@@ -325,7 +324,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Gives a target its name and what its source has, and names what the file system refused of that.
+    /// Gives a target its name and the metadata of its source, and names the parts that the file system refused.
     fn complete(&self, target: Target, source: &Source, syncs: bool) -> Result<()> {
         let name = target.name.clone();
         for Refusal { what, error } in target.complete(source.given_metadata(), syncs)? {
@@ -405,8 +404,7 @@ impl Job<'_> {
         Ok(bar)
     }
 
-    /// Returns whether it is told what became of a source; of a copy that went to standard output or a
-    /// device only if it was asked for.
+    /// Returns whether the outcome for a source is reported; for a copy to standard output or a device only on request.
     fn tells(&self, target: Option<&Target>) -> bool {
         let is_told = self.typed.verbose || target.is_none_or(Target::is_renamed);
         is_told && !self.typed.quiet
@@ -439,7 +437,7 @@ fn say_all(lines: Vec<String>) {
     lines.iter().for_each(|line| say(line));
 }
 
-/// What all files of a call of `pack` share.
+/// The state that all files of a call of `pack` share.
 struct Packing<'a> {
     typed: &'a PackOptions,
     setting: &'a Setting<'a>,
@@ -448,8 +446,8 @@ struct Packing<'a> {
 }
 
 impl Packing<'_> {
-    /// How the next file is written, by what the files before it taught, and by how long it is if that is
-    /// known.
+    /// The options for writing the next file, from the measurements on the files before it, and from its length if that
+    /// is known.
     fn options(&self, pledged_source_bytes: Option<u64>) -> Result<WriterOptions> {
         let link = self.typed.link.0;
         let choice = match self.typed.method {
@@ -511,7 +509,7 @@ impl Packing<'_> {
         let Some(booked) = written.booked else {
             return Ok(());
         };
-        // Where it goes over a link that was told or seen, that is what decided.
+        // Over a link that was given or seen, that link decided.
         let packed = match written.level {
             Some(level) if is_kept && self.typed.link.0.is_none() => Some(Packed::Level(level)),
             None if is_kept => {
@@ -561,8 +559,7 @@ impl Packing<'_> {
         Ok(written)
     }
 
-    /// Prints the ledger where it was asked for, and what denser strategies would have added where
-    /// somebody is there to read it.
+    /// Prints the ledger on request, and the further gain of denser strategies where somebody is there to read it.
     fn say_earned(
         &self,
         named: (&str, &Summary),
@@ -644,7 +641,7 @@ fn packed(name: &str, summary: &Summary) -> String {
     )
 }
 
-/// Decodes a source into a sink, and returns what is to be told of it once that is complete.
+/// Decodes a source into a sink, and returns the message for when that is complete.
 fn unpack_one(
     source: &mut Source,
     (target, sink): (Option<&Target>, Sink),

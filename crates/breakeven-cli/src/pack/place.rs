@@ -1,7 +1,7 @@
 //! Where bytes come from and where they go: files, pipes, and files that appear whole or not at all.
 //!
-//! A file is written under another name in its folder and moved to its own when it is complete; a
-//! signal or an error removes it. What is no regular file (a device, a pipe) is written to directly.
+//! A file is written under another name in its folder and moved to its own when it is complete; a signal or an error
+//! removes it. A target that is no regular file (a device, a pipe) is written to directly.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
@@ -39,9 +39,9 @@ const SIGNALS_STACK_BYTES: usize = 64 << 10;
 
 /// Lets a signal that ends the program remove the unfinished file first.
 ///
-/// A thread waits for it, so that it ends the program wherever it stands: in a read from a pipe, in
-/// a write to a full one. One that was ignored from the start stays ignored, as a hang-up by `nohup`, or
-/// what a terminal sends by a script that goes on in the background.
+/// A thread waits for it, so that it ends the program in any state: in a read from a pipe, in a write to a full one. A
+/// signal that was ignored from the start stays ignored, as a hang-up by `nohup`, or a terminal's signal to a script
+/// that goes on in the background.
 pub fn clean_up_at_signals() -> Result<()> {
     let caught = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGXCPU];
     let caught = caught.into_iter().filter(|&signal| !is_ignored(signal));
@@ -63,17 +63,17 @@ pub fn clean_up_at_signals() -> Result<()> {
     Ok(())
 }
 
-/// What a pipe is made to hold: both sides then work on instead of waking each other every 64 KiB.
+/// The capacity that a pipe gets: both sides then work on instead of waking each other every 64 KiB.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Makes a pipe hold more. What is no pipe, or may not hold more, stays as it is.
+/// Makes a pipe hold more. A file that is no pipe, or may not hold more, stays as it is.
 fn widen(descriptor: &File) {
     if fcntl_getpipe_size(descriptor).is_ok_and(|bytes| bytes < PIPE_BYTES) {
         let _ = fcntl_setpipe_size(descriptor, PIPE_BYTES);
     }
 }
 
-/// What is read.
+/// The source of the bytes.
 pub struct Source {
     pub file: File,
     /// Its path, `-` for standard input.
@@ -86,8 +86,8 @@ pub struct Source {
     stretch: Stretch,
 }
 
-/// Places of a file that are looked at for zeros, and the bytes of each; of shorter files it does not pay to look, since a disk
-/// may have to seek to each.
+/// Places of a file that are looked at for zeros, and the bytes of each. For shorter files the look does not pay, since
+/// a disk may have to seek to each.
 const ZEROS_PLACES: u64 = 16;
 const ZEROS_SEEN_BYTES: usize = 4 << 10;
 const ZEROS_FILE_BYTES_MIN: u64 = 16 << 20;
@@ -204,7 +204,7 @@ impl Source {
         Ok(count)
     }
 
-    /// Finds out what comes next: a hole of some length, or data. What cannot be told is read.
+    /// Finds out what comes next: a hole of some length, or data. Where the system does not say, the bytes are read.
     fn next_stretch(&mut self) -> Stretch {
         let data = Stretch {
             left_bytes: u64::MAX,
@@ -305,7 +305,7 @@ impl Source {
         let mut seen = [0; ZEROS_SEEN_BYTES];
         let mut is_zero_at = |part: &u64| {
             let at = length / ZEROS_PLACES * part;
-            // What cannot be read shows when it is packed.
+            // Packing reports a place that cannot be read.
             self.file.read_exact_at(&mut seen, at).is_ok() && is_zero(&seen)
         };
         let zeros = (0..ZEROS_PLACES).filter(&mut is_zero_at).count() as u64;
@@ -408,7 +408,7 @@ impl Source {
 pub struct Magic {
     /// All of them.
     pub bytes: Vec<u8>,
-    /// Those that will not be read again.
+    /// The bytes that will not be read again.
     pub unread: Vec<u8>,
 }
 
@@ -421,8 +421,8 @@ pub struct Head {
     pub content_bytes: Option<u64>,
 }
 
-/// What tells that a file is still the one that was opened, as it was then: whoever sets back the time of writing cannot
-/// set back that of the inode.
+/// The marks of a file that is still the one that was opened, as it was then. A program that sets back the time of
+/// writing cannot set back that of the inode.
 #[derive(PartialEq, Eq)]
 struct Version {
     device: u64,
@@ -462,7 +462,7 @@ impl Ahead {
     }
 }
 
-/// What is to become of a file that stands where one is to be written.
+/// The treatment of a file that stands where one is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     Keep,
@@ -497,7 +497,7 @@ impl Existing {
     }
 }
 
-/// What is written.
+/// The target of the bytes.
 pub struct Target {
     /// The only descriptor that is written to, so that what closing says is heard.
     file: Arc<File>,
@@ -509,7 +509,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Takes standard output; a terminal only if the text is for people, else the way out is told.
+    /// Takes standard output; a terminal only if the text is for people. Otherwise the error names the way out.
     pub fn standard_output(allows_terminal: bool, instead: &str) -> Result<Target> {
         standard::check()?;
         if !allows_terminal && io::stdout().is_terminal() {
@@ -558,7 +558,8 @@ impl Target {
                     bail!("{name} already exists; overwrite it with -f");
                 }
                 overwrites |= exists;
-                // Of a link that leads to a file the link is replaced, as by zstd and gzip: what it leads to is not what was named.
+                // A link that leads to a file is itself replaced, as by zstd and gzip: the user did not name the file
+                // behind it.
                 let path = if exists { named } else { &path };
                 Target::begin(path, name, overwrites)
             }
@@ -669,12 +670,12 @@ impl Target {
     }
 }
 
-/// What a file system refused to set of a file that is otherwise complete.
+/// A part of the metadata that a file system refused to set for a file that is otherwise complete.
 #[derive(Debug)]
 pub struct Refusal {
-    /// What of it: its owner, its mode.
+    /// The part: its owner, its mode.
     pub what: &'static str,
-    /// What the system said.
+    /// The system's error.
     pub error: io::Error,
 }
 
@@ -698,7 +699,8 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Gives a file the owner of another, as far as that is allowed, then its mode and its times; returns what was refused.
+/// Gives a file the owner of another, as far as that is allowed, then its mode and its times; returns the refused
+/// parts.
 fn give_metadata(file: &File, source: &Metadata) -> io::Result<Vec<Refusal>> {
     let made = file.metadata()?;
     let is_root = geteuid().is_root();

@@ -1,9 +1,9 @@
 //! `breakeven repack`: a stream packed anew for the days it will be kept, as for an archive that is
 //! colder than where it was.
 //!
-//! Block by block the method is taken that costs least: what the cores take now against what the
-//! bytes cost until they are deleted (Hirsch 2017, section 3.4 and the outlook). The stream is only
-//! ever replaced by one that is smaller and that was decoded again, byte by byte alike.
+//! Each block gets the method that costs least: the cores' work now against the price of the bytes until they are
+//! deleted (Hirsch 2017, section 3.4 and the outlook). The stream is only ever replaced by one that is smaller and that
+//! was decoded again, byte by byte alike.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -55,7 +55,7 @@ pub fn run(typed: &RepackOptions) -> Result<ExitCode> {
     Ok(outcome)
 }
 
-/// What all files of a call of `repack` share.
+/// The state that all files of a call of `repack` share.
 struct Repacking<'a> {
     typed: &'a RepackOptions,
     setting: &'a Setting<'a>,
@@ -81,7 +81,7 @@ impl Repacking<'_> {
             }
             None => Target::in_place_of(&source.path)?,
         };
-        // What cannot be read again gets a stream that was checked before.
+        // A source that cannot be read again gets a stream that was checked before.
         let draft = match target.is_renamed() {
             true => None,
             false => Some(Target::nameless(&source.path)?),

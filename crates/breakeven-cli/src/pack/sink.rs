@@ -1,5 +1,4 @@
-//! Where decoded bytes go: into a new file with holes for its zeros, to where they are told, or
-//! nowhere.
+//! The target of decoded bytes: a new file with holes for its zeros, a named place, or nowhere.
 
 use std::fs::File;
 use std::io::{self, Write};

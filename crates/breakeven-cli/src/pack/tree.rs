@@ -1,4 +1,4 @@
-//! Which files a command line means, and where what comes of them stands: folders, lists, and folders of output, as
+//! The files that a command line means, and the places of their results: folders, lists, and folders of output, as
 //! `zstd` has them.
 
 use std::collections::HashSet;
