@@ -1,4 +1,4 @@
-//! What a terminal shows while policies are replayed; elsewhere a line says when each has ended.
+//! The view on a terminal while policies are replayed; elsewhere a line says when each has ended.
 //!
 //! [`lines`] is pure: what was seen so far, as lines no longer than the terminal is wide. They are
 //! drawn a few times a second over those of before.
@@ -20,7 +20,7 @@ const ROWS_MIN: u16 = 8;
 /// A terminal that does not say how wide it is.
 const COLUMNS: u16 = 80;
 
-/// What is shown of a replay.
+/// The view of a replay.
 pub struct View {
     /// None where nobody watches.
     bar: Option<ProgressBar>,
@@ -41,7 +41,7 @@ pub struct Sight<'a> {
     pub in_force: &'a str,
     /// Since the policy began.
     pub seconds: f64,
-    /// What raw-only took for an access up to here.
+    /// Raw-only's time for an access up to here.
     pub raw_us: Option<f64>,
 }
 

@@ -1,9 +1,8 @@
 //! `breakeven replay`: what policies of the buffer cache would cost on a trace over real pages.
 //!
-//! Keys of the trace, or made-up ones, are bound to pages of the given files. Codecs run and are timed;
-//! misses are charged what `--miss` says and not made, so that no device and no page cache disturbs
-//! the comparison, or with `--device` read from the files. All policies get the same memory and the
-//! same accesses.
+//! Keys of the trace, or made-up ones, are bound to pages of the given files. Codecs run and are timed. Misses are
+//! charged the time of `--miss` and not made, so that no device and no page cache disturbs the comparison; with
+//! `--device` they read from the files. All policies get the same memory and the same accesses.
 
 mod live;
 mod run;
@@ -40,8 +39,8 @@ const ACCESSES: u64 = 500_000;
 /// A trace is held in memory; longer ones are to be cut.
 const TRACE_BYTES_MAX: u64 = 4 << 30;
 
-/// Fixed splits that the curves of the page go through, each for every method, and for every method
-/// with only what was asked for again once they are full.
+/// Fixed splits that the curves of the page go through. Each is run for every method, and for every method with only
+/// pages that were asked for again once they are full.
 const SHARES: [u32; 4] = [25, 50, 80, 95];
 
 /// The pages of the given files.
@@ -143,7 +142,7 @@ pub fn run(typed: &ReplayOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What seconds cost where something else than they is preferred, as advice on a cache has it.
+/// The cost of seconds where the preference is another than time, as advice on a cache has it.
 fn prices(typed: &ReplayOptions, machine: &Machine) -> Result<PricesReport> {
     let file = PriceFile::load(typed.prices.as_deref())?;
     let power = choose_power(typed.watts, machine)?;
@@ -182,8 +181,8 @@ fn prices(typed: &ReplayOptions, machine: &Machine) -> Result<PricesReport> {
     })
 }
 
-/// Replays the policies that were asked for, then the splits. Where misses are made, those that a verdict
-/// compares take turns; the rest, for the curves alone, go one by one, for turns want the memory of all.
+/// Replays the requested policies, then the splits. Where misses are made, the policies that a verdict compares
+/// alternate. The rest, for the curves alone, go one by one, because alternating needs the memory of all.
 fn replay_all(
     trial: &Trial<'_>,
     policies: &[NamedPolicy],

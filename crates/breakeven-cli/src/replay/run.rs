@@ -17,11 +17,11 @@ use crate::options::NamedPolicy;
 const PARTS: usize = 64;
 const PIECES: usize = 16;
 
-/// Steps of each power of ten at which the tail is told, and their number.
+/// Steps of each power of ten at which the tail is reported, and their number.
 const TAIL_STEPS: u32 = 4;
 const TAIL_POINTS: u32 = 5 * TAIL_STEPS + 1;
 
-/// What all policies are given alike.
+/// The inputs that all policies share.
 pub struct Trial<'a> {
     pub keys: &'a [u64],
     pub source: Source<'a>,
@@ -31,7 +31,7 @@ pub struct Trial<'a> {
 /// A policy that is being replayed.
 struct Turn<'a> {
     named: &'a NamedPolicy,
-    /// What may compress.
+    /// The methods that may compress.
     methods: Vec<Method>,
     replay: Replay<'a>,
     before: Replayed,
@@ -42,9 +42,8 @@ struct Turn<'a> {
 }
 
 impl Trial<'_> {
-    /// Replays the trace under policies that take turns with its parts: what the device is like
-    /// meanwhile, and what it remembers, is then the same for all. `raw` is how raw-only went, if it did
-    /// already.
+    /// Replays the trace under policies that alternate over its parts. So the state of the device, and its memory, are
+    /// the same for all. `raw` is the result of raw-only, if it ran already.
     pub fn run(
         &self,
         policies: &[&NamedPolicy],
@@ -223,7 +222,7 @@ fn part_report(before: &Replayed, now: &Replayed) -> PartReport {
     }
 }
 
-/// Who goes when in a part: there and back again, so that each goes before each other in every second one.
+/// The order of policies in a part: there and back again, so that each goes before each other in every second one.
 fn order(part: usize, count: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |at| match part.is_multiple_of(2) {
         true => at,
@@ -231,7 +230,7 @@ fn order(part: usize, count: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What a policy's first accesses took on the mean; parts are taken to be even within.
+/// The mean time of a policy's first accesses; parts are taken to be even within.
 fn us_after(parts: &[PartReport], accesses: u64) -> Option<f64> {
     let (mut left, mut us) = (accesses, 0.0);
     for part in parts {
