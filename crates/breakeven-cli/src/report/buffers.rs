@@ -1,8 +1,8 @@
 //! A buffer cache: microseconds per access and hit ratio over the share of memory that holds
 //! compressed buffers.
 //!
-//! What does not depend on the sliders (hit ratios, work per buffer) is computed here once, for the
-//! pictures and for the page's script, which only weighs it with the time of a miss.
+//! Figures that do not depend on the sliders (hit ratios, work per buffer) are computed here once, for the pictures and
+//! for the page's script. The script only weighs them with the time of a miss.
 //!
 //! Source: Harper 2018, Figures 10 and 12, with the honest restoration of
 //! [`breakeven::model::buffers`].
@@ -22,7 +22,7 @@ const BUFFER_BYTES: u64 = 8192;
 /// Steps into which the share of memory is cut.
 const STEPS: usize = 100;
 
-/// What the script needs to draw the times again.
+/// The script's input for drawing the times again.
 #[derive(Clone, Debug, Serialize)]
 pub struct Buffers {
     /// Hit ratio of the cache that compresses nothing.

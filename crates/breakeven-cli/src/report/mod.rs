@@ -1,9 +1,9 @@
 //! The report as one page: pictures, sliders and tables in a file that needs nothing else.
 //!
-//! [`html`] draws every picture for the numbers the report was made for, so that the page reads
-//! without a script and on paper. The script in `page.js` moves what depends on the sliders with
-//! the arithmetic of [`model`], drawing the same marks anew. Nothing is fetched: the page forbids
-//! it itself. Whatever stands in the report (names of classes, methods and files) is escaped.
+//! [`html`] draws every picture for the numbers the report was made for, so that the page reads without a script and on
+//! paper. The script in `page.js` moves the parts that depend on the sliders with the arithmetic of [`model`], and
+//! draws the same marks again. Nothing is fetched: the page forbids it itself. All text from the report (names of
+//! classes, methods and files) is escaped.
 
 mod blocks;
 mod buffers;
@@ -36,7 +36,7 @@ use scene::{Figure, Scene};
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// What the script needs besides the report.
+/// The script's input besides the report.
 #[derive(Serialize)]
 struct Data<'r> {
     report: &'r Report,
@@ -398,7 +398,7 @@ mod tests {
         }
     }
 
-    /// Whatever a name says, it stays text: in elements, in attributes and in the data.
+    /// Any name stays text: in elements, in attributes and in the data.
     #[test]
     fn hostile_names_stay_text() {
         let hostile = [

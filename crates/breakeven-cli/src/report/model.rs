@@ -1,4 +1,4 @@
-//! What the page computes: the verdict on a file at rest, at any position of the sliders.
+//! The page's arithmetic: the verdict on a file at rest, at any position of the sliders.
 //!
 //! The same arithmetic as the library's verdicts, from the report alone, and the same again in
 //! `page.js`; tests hold the three together. Everything is per GB (10^9 raw bytes): seconds, joules
@@ -10,7 +10,7 @@ use breakeven::units::Estimate;
 
 pub use breakeven::advise::verdict::{Metric, WORTH_WHILE};
 
-/// Which values of the uncertain inputs are taken.
+/// The choice of values for the uncertain inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     Means,

@@ -25,7 +25,7 @@ const NAMED_DAYS: [(f64, &str); 6] = [
 /// Points of each curve.
 const POINTS: usize = 48;
 
-/// Draws the picture for all data; the page draws it again for what is chosen.
+/// Draws the picture for all data; the page draws it again for the chosen class.
 pub fn figure(scene: &Scene<'_>) -> Figure {
     let class = scene.report.classes.get(scene.first_class());
     let plot = plot(scene, class);
@@ -74,13 +74,13 @@ fn plot(scene: &Scene<'_>, class: Option<&ClassReport>) -> Plot {
     }
 }
 
-/// What a GB costs and saves in euros, whatever the ratio.
+/// The cost and the saving of a GB in euros, for any ratio.
 struct Account {
     /// The codec's work: compressing once, decompressing at every read.
     codec: f64,
-    /// What a GB not written and not read saves at once.
+    /// The saving of a GB not written and not read, at once.
     moved: f64,
-    /// What a GB not held saves in a day.
+    /// The saving of a GB not held, in a day.
     per_day: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What compressing saves over the reads per write, and where each line crosses zero.
+//! The saving of compression over the reads per write, and the places where each line crosses zero.
 //!
 //! Source: Kothiyal 2009, section 4.4 and Figure 5.4.
 
@@ -15,7 +15,7 @@ use crate::text::figures;
 /// Points of each line: energy-delay is a parabola.
 const POINTS: usize = 24;
 
-/// Draws the picture in energy, for all data; the page draws it again for what is chosen.
+/// Draws the picture in energy, for all data; the page draws it again for the chosen class.
 pub fn figure(scene: &Scene<'_>) -> Figure {
     let metric = Metric::Energy;
     let class = scene.report.classes.get(scene.first_class());
@@ -151,7 +151,7 @@ fn lines(scene: &Scene<'_>, plot: &Plot, metric: Metric, class: &ClassReport) ->
     out + &dots + &names(scene, plot, &methods, &|method| value(method, x.domain().1))
 }
 
-/// Names at the lines' right ends; those that leave the picture below are told in a line of text.
+/// Names at the lines' right ends; a line of text names those that leave the picture below.
 fn names(
     scene: &Scene<'_>,
     plot: &Plot,

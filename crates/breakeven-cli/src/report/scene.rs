@@ -1,4 +1,4 @@
-//! What all pictures of a report share: its numbers, and one colour for each method.
+//! The common parts of all pictures of a report: its numbers, and one colour for each method.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct Figure {
     pub title: String,
     /// The metric it shows first, where the page can show another.
     pub metric: Option<Metric>,
-    /// What there is to see, as HTML.
+    /// The caption of the picture, as HTML.
     pub caption: String,
     pub svg: String,
 }
@@ -34,7 +34,7 @@ pub struct Figure {
 pub struct Scene<'r> {
     pub report: &'r Report,
     pub model: Model<'r>,
-    /// What the page goes by at first: as its headline does, and by money where that is space.
+    /// The page's metric at first: that of its headline, and money where that is space.
     pub metric: Metric,
     colours: BTreeMap<&'r str, String>,
 }
@@ -83,7 +83,7 @@ impl<'r> Scene<'r> {
         self.report.classes.len().saturating_sub(1)
     }
 
-    /// Draws a group of marks for each class, of which the page shows one at a time.
+    /// Draws a group of marks for each class; the page shows one at a time.
     pub fn for_each_class(&self, marks: impl Fn(&'r ClassReport) -> String) -> String {
         let group = |(index, class): (usize, &'r ClassReport)| {
             let hidden = match index == self.first_class() {

@@ -5,7 +5,7 @@
 use super::model::{Metric, Standing, WORTH_WHILE};
 use crate::text::{figures, percent_range};
 
-/// What a metric is called on the page.
+/// The name of a metric on the page.
 pub fn title(metric: Metric) -> &'static str {
     match metric {
         Metric::Time => "Time",
@@ -24,7 +24,7 @@ pub fn mark(standing: &Standing<'_>) -> &'static str {
     }
 }
 
-/// What to do: the method, or storing raw.
+/// The advice: the method, or storing raw.
 pub fn choice<'r>(standing: &Standing<'r>) -> &'r str {
     match mark(standing) {
         "undecided" => "undecided",

@@ -1,4 +1,4 @@
-//! Which method is best, over the device's speed and the reads per write.
+//! The best method over the device's speed and the reads per write.
 
 use breakeven::advise::report::{ClassReport, MethodReport};
 use breakeven::bisection::bisect;
@@ -28,7 +28,7 @@ pub struct Run {
     pub winner: Option<usize>,
 }
 
-/// Draws the map in the metric that the page goes by, for all data; the page draws it again for what is chosen.
+/// Draws the map in the page's metric, for all data; the page draws it again for the chosen class.
 pub fn figure(scene: &Scene<'_>) -> Figure {
     let plot = plot(scene);
     let marks = match scene.report.classes.get(scene.first_class()) {

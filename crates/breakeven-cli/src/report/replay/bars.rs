@@ -1,5 +1,5 @@
-//! Policies side by side as bars: what the time of an access goes into, where accesses find their
-//! page, and what the memory holds.
+//! Policies side by side as bars: the parts of an access's time, the places where accesses find their page, and the
+//! contents of the memory.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::draw::mark::{self, Anchor, Rectangle};
 use crate::draw::{Axis, Frame, Kind, Plot, Scale};
 use crate::text::figures;
 
-/// Policies of which bars are drawn.
+/// Policies that get bars.
 const BARS_MAX: usize = 8;
 /// Room for the legend above the bars.
 const LEGEND: f64 = 22.0;
@@ -122,7 +122,7 @@ pub fn memory(report: &ReplayReport) -> Figure {
 
 const MEBIBYTE: f64 = 1_048_576.0;
 
-/// What was asked for, then the best of the splits that were replayed besides.
+/// The requested policies, then the best of the splits that were replayed besides.
 fn shown(report: &ReplayReport) -> Vec<&PolicyReport> {
     let best = report.best_fixed().filter(|best| {
         let asked = report.policies.iter().any(|of| of.policy == best.policy);

@@ -1,4 +1,4 @@
-//! What happened while the trace ran: time per access from part to part, and the split in force.
+//! The course of the trace: time per access from part to part, and the split in force.
 
 use super::super::scene::{FRAME, Figure, end_names};
 use super::colour;

@@ -1,5 +1,5 @@
-//! Time per access and hit ratio over the share of memory that holds compressed pages: lines through
-//! fixed splits, and the adaptive cache where it stood on the mean.
+//! Time per access and hit ratio over the share of memory that holds compressed pages. Lines go through fixed splits,
+//! and the adaptive cache stands at its mean.
 //!
 //! Source: Harper 2018, Figures 10 and 12, which the thesis computed; here each dot was replayed.
 

@@ -1,4 +1,4 @@
-//! What replays of one trace came to, as plain data: the table, the JSON and the page are made of it.
+//! The results of replays of one trace, as plain data: the table, the JSON and the page are made of it.
 
 use breakeven::meter::Machine;
 use breakeven::statistics::student_t_975;
@@ -13,17 +13,17 @@ pub const RAW_ONLY: &str = "raw-only";
 /// The name of the policy that finds its split.
 pub const ADAPTIVE: &str = "adaptive";
 
-/// Parts of a trace of which fewer tell no interval.
+/// With fewer parts of a trace there is no interval.
 const PARTS_MIN: usize = 8;
 
 /// Replays of one trace under several policies, at equal memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReplayReport {
     pub schema: String,
-    /// What to do and what it saves, in one sentence.
+    /// The advice and its saving, in one sentence.
     pub headline: String,
     pub machine: Machine,
-    /// What the accesses are: the trace's name, or how they were made up.
+    /// The source of the accesses: the trace's name, or how they were made up.
     pub accesses_of: String,
     pub accesses: u64,
     /// Different pages asked for by the trace.
@@ -36,10 +36,10 @@ pub struct ReplayReport {
     pub miss_us: f64,
     /// Whether misses were read from a device; else each was charged the same.
     pub is_read: bool,
-    /// What was to cost least: time, energy or money.
+    /// The preference: time, energy or money.
     #[serde(default = "time")]
     pub prefer: String,
-    /// What seconds cost; none of time.
+    /// The cost of seconds; none for time.
     #[serde(default)]
     pub prices: Option<PricesReport>,
     /// The policies asked for.
@@ -53,7 +53,7 @@ fn time() -> String {
     "time".to_string()
 }
 
-/// What seconds cost, in joules or euros.
+/// The cost of seconds, in joules or euros.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PricesReport {
     /// Of a core at work, and of waiting for a miss.
@@ -78,7 +78,7 @@ pub struct PolicyReport {
     pub in_force: String,
     /// Mean time of an access: misses, compressing, restoring and finding out; a raw hit counts none.
     pub us_per_access: f64,
-    /// What that costs of what is preferred, in seconds, joules or euros; none where only time was known.
+    /// The cost of that in the preferred unit, seconds, joules or euros; none where only time was known.
     #[serde(default)]
     pub cost_per_access: Option<f64>,
     pub tail_us: TailReport,
@@ -97,7 +97,7 @@ pub struct PolicyReport {
     pub miss_seconds: f64,
     pub encode_seconds: f64,
     pub decode_seconds: f64,
-    /// What finding out took: the shadow and trials of methods.
+    /// The time of finding out: the shadow and trials of methods.
     pub overhead_seconds: f64,
     /// Processor time of the whole loop.
     pub loop_core_seconds: f64,
@@ -109,8 +109,7 @@ pub struct PolicyReport {
     pub packed_bytes: u64,
     /// Bytes of all blocks held at the end, as they are.
     pub held_bytes: u64,
-    /// The share of raw-only's cost on these accesses that was saved, in what is preferred; none without
-    /// raw-only beside it.
+    /// The saved share of raw-only's cost on these accesses, in the preferred unit; none without raw-only beside it.
     pub saved_share: Option<Estimate>,
     /// The same as the policy tells itself, by its own simulation of raw-only.
     pub told_saved_share: Option<Estimate>,
@@ -140,9 +139,9 @@ pub struct SlowerReport {
 pub struct PartReport {
     pub accesses: u64,
     pub hits: u64,
-    /// What its accesses took together.
+    /// The time of its accesses together.
     pub us: f64,
-    /// What they cost together of what is preferred.
+    /// Their cost together in the preferred unit.
     #[serde(default)]
     pub cost: Option<f64>,
     /// The share of memory for compressed blocks at its end, and the share that held some.
@@ -181,11 +180,11 @@ impl PolicyReport {
         self.policy != ADAPTIVE
     }
 
-    /// Returns how much of another policy's cost on the same accesses it saves, as a share, with the
-    /// 95 % interval by how much the parts of the trace disagree; none of traces too short to tell.
+    /// Returns the share that it saves of another policy's cost on the same accesses. The 95 % interval is by how much
+    /// the parts of the trace disagree; none for traces too short for one.
     ///
-    /// Source: Cochran 1977, section 6.3 (the ratio of sums over equal parts); parts are taken to be
-    /// independent, so that phases of the trace widen it.
+    /// Source: Cochran 1977, section 6.3 (the ratio of sums over equal parts). Parts are taken to be independent, so
+    /// that phases of the trace widen it.
     pub fn saved_share(&self, other: &PolicyReport) -> Option<Estimate> {
         let pairs = || self.parts.iter().zip(&other.parts);
         let same = self.parts.len() == other.parts.len()

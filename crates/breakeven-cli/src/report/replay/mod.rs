@@ -1,8 +1,8 @@
-//! A replay as one page: Harper's curves for the replayed trace with the adaptive cache on them, what
-//! its time goes into, how it got there, and all of it in figures.
+//! A replay as one page: Harper's curves for the replayed trace with the adaptive cache on them, the parts of its time,
+//! its course, and all of it in figures.
 //!
-//! The page has no script and fetches nothing. Whatever stands in the facts (names of traces, policies
-//! and methods) is escaped.
+//! The page has no script and fetches nothing. All text from the facts (names of traces, policies and methods) is
+//! escaped.
 
 mod bars;
 mod course;
@@ -80,7 +80,7 @@ fn colour(of: &PolicyReport) -> &'static str {
     }
 }
 
-/// The line of a fixed split among the curves; none for what compresses nothing.
+/// The line of a fixed split among the curves; none for a policy that compresses nothing.
 fn line_name(of: &PolicyReport) -> Option<String> {
     let method = of.method.as_ref()?;
     let again = if of.again { " again" } else { "" };

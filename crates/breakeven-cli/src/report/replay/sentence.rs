@@ -1,20 +1,20 @@
-//! What a replay came to, in one sentence.
+//! The result of a replay, in one sentence.
 
 use breakeven::units::Estimate;
 
 use super::facts::{ADAPTIVE, PolicyReport, RAW_ONLY, ReplayReport};
 use crate::text::{binary_size, figures, memory_size};
 
-/// What saves less than this share is not worth its while.
+/// A saving below this share is not worth its while.
 const WORTH_WHILE: f64 = 0.01;
 
-/// A split that takes less than this share of a policy's time is told beside it.
+/// A split that takes less than this share of a policy's time is named beside it.
 const CLEARLY: f64 = 0.95;
 
 /// How compressing by a policy stands against raw-only: `pays`, `loses` or `undecided`.
 pub fn mark(of: &PolicyReport) -> &'static str {
     match &of.saved_share {
-        // Whatever it saved, it was not by compressing.
+        // Any saving was not by compressing.
         _ if of.has_compressed_nothing() => "loses",
         Some(saved) if saved.low >= WORTH_WHILE => "pays",
         Some(saved) if saved.high >= WORTH_WHILE => "undecided",
@@ -22,13 +22,13 @@ pub fn mark(of: &PolicyReport) -> &'static str {
     }
 }
 
-/// How the cost of accesses is told.
+/// The unit of the cost of accesses.
 pub struct Unit {
     /// So many of it are a second, joule or euro for each access.
     scale: f64,
     pub name: &'static str,
     pub per: &'static str,
-    /// What a share was saved of, where that is not time.
+    /// The whole of the saved share, where that is not time.
     saved: &'static str,
     /// As a title, and at the head of a column.
     pub title: &'static str,

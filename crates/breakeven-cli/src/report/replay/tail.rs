@@ -12,7 +12,7 @@ const SIZES: Frame = Frame {
     ..FRAME
 };
 
-/// Accesses of which there should be some beyond what is shown.
+/// Accesses that there should be beyond the end of the curve.
 const BEYOND: f64 = 4.0;
 
 /// Draws the picture.
