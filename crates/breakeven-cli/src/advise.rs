@@ -108,7 +108,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
 /// Tells of files that are missing or wrong before anything is measured.
 fn check_paths(paths: &[PathBuf]) -> Result<()> {
     for path in paths {
-        // A missing path, or one that is a device, is told before a probe of some other folder makes one wait.
+        // A missing path, or one that is a device, is reported before a probe of some other folder makes the user wait.
         let context = || format!("look at {}", quoted(&path));
         let metadata = path.metadata().with_context(context)?;
         if let Some(kind) = special_kind(&metadata) {
@@ -193,7 +193,7 @@ fn database(typed: &Typed) -> Option<(&Path, usize)> {
         .find_map(|path| Some((path, sqlite_page_bytes(path)?)))
 }
 
-/// What is to be said of the databases and images that were named, found out in the time that there is.
+/// The notes on the named databases and images, found out in the time that there is.
 fn of_paths(typed: &Typed, time: Duration, stop: &AtomicBool, bar: &ProgressBar) -> Vec<String> {
     let until = Instant::now() + time;
     let mut notes: Vec<String> = page_bytes(typed).1.into_iter().collect();
@@ -234,7 +234,7 @@ fn as_much_as_fits<T>(path: &Path, time: Duration, look: impl Fn(u64) -> Option<
     }
 }
 
-/// What a SQLite database would come to as a compressed one; none where that cannot be told, or was stopped.
+/// The predicted size of a SQLite database as a compressed one; none where it cannot be known, or was stopped.
 fn foreseen(path: &Path, time: Duration, stop: &AtomicBool) -> Option<String> {
     let found = as_much_as_fits(path, time, |bytes_max| {
         crate::db::foresee(path, bytes_max, stop).ok()
@@ -377,7 +377,7 @@ fn not_ours_to_write(error: &breakeven::Error) -> bool {
     }
 }
 
-/// Reads fio's results; what they lack or say twice is told on stderr.
+/// Reads fio's results. Stderr names figures that are missing or given twice.
 fn import_fio(path: &Path) -> Result<Medium> {
     let context = || format!("fio results {}", quoted(&path));
     let mut bytes = Vec::new();
@@ -428,7 +428,7 @@ fn progress_bar() -> ProgressBar {
     bar
 }
 
-/// What the terminal is told while measuring goes on.
+/// The messages on the terminal while measuring goes on.
 struct Shown {
     bar: ProgressBar,
     headline: String,

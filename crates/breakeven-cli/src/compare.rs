@@ -99,7 +99,7 @@ fn verdict(change: &VerdictChange) -> String {
     )
 }
 
-/// What a verdict says to do.
+/// The advice of a verdict.
 fn says(stance: &Stance) -> &str {
     match stance.answer.as_str() {
         "undecided" => "undecided",

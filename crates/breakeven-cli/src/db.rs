@@ -1,5 +1,5 @@
-//! `breakeven db`: compressed databases without SQLite. The source is only ever locked and read; what is
-//! written gets its name when it has been proved, and never replaces anything.
+//! `breakeven db`: compressed databases without SQLite. The source is only ever locked and read. The output gets its
+//! name when it has been proved, and never replaces anything.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -126,7 +126,7 @@ fn options(codec: Option<&str>) -> Result<PageOptions> {
     })
 }
 
-/// What long work shows on a terminal, and the flag by which signals end it.
+/// The progress of long work on a terminal, and the flag by which signals end it.
 struct Shown {
     bar: ProgressBar,
     is_stopped: Arc<AtomicBool>,
@@ -170,7 +170,7 @@ fn create(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     }
 }
 
-/// What is written meanwhile is there beside the old, so that a crash or Ctrl-C loses nothing.
+/// Meanwhile new data lies beside the old, so a crash or Ctrl-C loses nothing.
 fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     let store = Named::new(database)?.store_with(PageOptions {
         clean_method: method_of(codec)?,
@@ -182,7 +182,7 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     }
     let before = connection.space()?;
     connection.trim()?;
-    // What is moved together takes long: whoever is in a hurry need not wait for it.
+    // Moving takes long: a user in a hurry need not wait for it.
     let shown = Shown::of_what_may_be_killed();
     let rewritten = connection.rewrite(&mut |done, total| shown.tell(done, total));
     shown.bar.finish_and_clear();
@@ -200,7 +200,7 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Foretells what an import of a database would come to, unless it is stopped, from so many bytes of it; nothing is written.
+/// Predicts the result of importing a database, unless it is stopped, from so many bytes of it. Nothing is written.
 pub fn foresee(source: &Path, bytes_max: u64, stop: &AtomicBool) -> Result<Foreseen> {
     let from = Named::new(source)?;
     let file = from.storage.open(&from.name, OpenOptions::read_only())?;
@@ -303,7 +303,7 @@ fn tell_unreadable(database: &Path, unreadable: &Unreadable) {
     }
 }
 
-/// Repairs a database or a disk that cannot be used, and says on the standard error what came of it; returns whether no
+/// Repairs a database or a disk that cannot be used, and prints the outcome on the standard error. Returns whether no
 /// transaction is known to be lost.
 pub fn mend(database: &Path) -> Result<bool> {
     let named = Named::new(database)?;

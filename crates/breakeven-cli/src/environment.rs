@@ -1,4 +1,4 @@
-//! What comes from around the process, in one place: variables and signals.
+//! The surroundings of the process, in one place: variables and signals.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn absolute(name: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// The folder for what is to be remembered, and not to be thrown away as a cache may be; `None` where there is no home.
+/// The folder for data to remember, and not to throw away as a cache may be; `None` where there is no home.
 #[cfg(feature = "vault")]
 pub fn state_folder() -> Option<PathBuf> {
     let folder =
@@ -24,7 +24,7 @@ pub fn state_folder() -> Option<PathBuf> {
     Some(folder?.join("breakeven"))
 }
 
-/// The folder for what is learned about this machine; `None` where there is no home.
+/// The folder for measurements of this machine; `None` where there is no home.
 pub fn cache_folder() -> Option<PathBuf> {
     absolute(CACHE_VARIABLE)
         .or_else(|| Some(absolute("XDG_CACHE_HOME")?.join("breakeven")))
@@ -33,8 +33,8 @@ pub fn cache_folder() -> Option<PathBuf> {
 
 /// Returns a flag that is raised by the signals which ask for the end; a second one is the end.
 ///
-/// One that was ignored from the start stays ignored, as a hang-up by `nohup`, or what a terminal sends by a script that goes
-/// on in the background.
+/// A signal that was ignored from the start stays ignored, as a hang-up by `nohup`, or a terminal's signal to a script
+/// that goes on in the background.
 pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {

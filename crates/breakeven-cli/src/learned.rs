@@ -1,5 +1,4 @@
-//! What earlier runs learned of this machine's codecs: one file in the user's cache folder, which all
-//! commands share.
+//! Earlier runs' measurements of this machine's codecs: one file in the user's cache folder, which all commands share.
 
 use breakeven::decide::learned::{self, Fingerprint};
 use breakeven::decide::{Profile, ProfileOptions};
@@ -21,8 +20,8 @@ pub fn load(machine: &Machine) -> Profile {
     learned.profile
 }
 
-/// Keeps it for the next run. It is a convenience: an answer is not withheld because of it, and whoever
-/// asked for quiet is not told.
+/// Keeps it for the next run. It is a convenience: an answer is not withheld because of it, and a quiet run says
+/// nothing about it.
 pub fn keep(profile: &Profile, machine: &Machine, is_quiet: bool) {
     let Some(folder) = environment::cache_folder() else {
         return;
@@ -33,7 +32,7 @@ pub fn keep(profile: &Profile, machine: &Machine, is_quiet: bool) {
     }
 }
 
-/// What must be the same for a speed learned by one run to hold for another.
+/// The conditions under which a speed learned by one run holds for another.
 fn fingerprint(machine: &Machine) -> Fingerprint {
     Fingerprint {
         processor: machine.processor.to_string(),

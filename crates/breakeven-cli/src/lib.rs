@@ -1,4 +1,4 @@
-//! What the program shows of a report, for itself and for the laboratory: text and pictures.
+//! The views of a report, for the program and for the laboratory: text and pictures.
 
 #![deny(unsafe_code)]
 

@@ -1,8 +1,7 @@
 //! The binary `breakeven`: reads the command line and the environment, calls the library, prints.
 //!
-//! Exit codes: 0 good, 1 the answer is no or the data is bad, 2 usage; `compare` keeps 1 for a
-//! changed verdict and says 2 to bad data as well. A reader of standard output that left is no error, and makes a success of
-//! no failure.
+//! Exit codes: 0 good, 1 the answer is no or the data is bad, 2 usage. `compare` keeps 1 for a changed verdict and says
+//! 2 to bad data as well. A reader of standard output that left is no error, and makes a success of no failure.
 
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -72,7 +71,7 @@ fn main() -> ExitCode {
             return end(ExitCode::SUCCESS, 1);
         }
     };
-    // To a comparison, 1 says that a verdict changed; what cannot be compared is told apart from it.
+    // In a comparison, 1 says that a verdict changed; data that cannot be compared has another code.
     let failure = match options.command {
         Command::Compare(_) => 2,
         _ => 1,
@@ -84,7 +83,7 @@ fn main() -> ExitCode {
     });
     let code = match ready.and_then(|()| run(options.command)) {
         Ok(code) => code,
-        // A script is told as by every program that writes a stream: not all of it was read.
+        // As with every program that writes a stream, a script learns that not all of it was read.
         Err(error) if error.is::<standard::ReaderGone>() => {
             let _ = emulate_default_handler(SIGPIPE);
             ExitCode::from(failure)
@@ -100,7 +99,7 @@ fn main() -> ExitCode {
     end(code, failure)
 }
 
-/// Returns what the parser says, with what was typed quoted: a name is a line of its own nowhere.
+/// Returns the parser's message, with the typed text quoted: a name is a line of its own nowhere.
 fn refusal(text: &str) -> String {
     std::env::args_os().fold(text.to_string(), |text, typed| {
         let typed = typed.to_string_lossy();
@@ -160,7 +159,7 @@ fn prints(command: &Command) -> bool {
     }
 }
 
-/// Ends the use of standard output. What was lost there makes a failure of a success, and nothing of a failure.
+/// Ends the use of standard output. A loss there makes a failure of a success, and nothing of a failure.
 fn end(code: ExitCode, failure: u8) -> ExitCode {
     match standard::finish() {
         Err(error) => {

@@ -11,7 +11,7 @@ use clap_mangen::Man;
 
 use crate::options::{EXIT_STATUS, Options};
 
-/// What the table of options does not say, as roff.
+/// The text beside the table of options, as roff.
 const ENVIRONMENT_AND_FILES: &str = "\
 .SH ENVIRONMENT
 .TP

@@ -1,7 +1,8 @@
 //! Memory where there is a limit to what may be mapped, as `ulimit -v` sets one.
 //!
-//! glibc maps 64 MiB for each thread that asks for memory, so that they need not wait for each other: a handful of threads then
-//! has used up what may be mapped, and next to nothing of it is memory. With one arena they share it.
+//! glibc maps 64 MiB for each thread that asks for memory, so that threads need not wait for each other. A handful of
+//! threads then has used up the address space allowed, and next to nothing of it is memory. With one arena they share
+//! it.
 //!
 //! `unsafe` here: a call of the C library, which has no safe binding.
 #![allow(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What can be typed: the one table of options, from which the parser and the help are made.
+//! The command line: the one table of options. The parser and the help are made from it.
 //!
 //! Texts are parsed here into plain values; what they mean on this machine is resolved by the
 //! command that uses them.
@@ -26,7 +26,7 @@ use crate::zstd_options::{FrameOptions, HabitOptions, TreeOptions};
 
 pub use crate::strategy::Strategy;
 
-/// What the codes say that a command ends with.
+/// The meaning of the codes that a command ends with.
 pub const EXIT_STATUS: &str = "0: done, or answered, whatever the answer. 1: a file, medium or meter is \
      unusable, or data is bad; the message names it. 2: the command line is wrong. 3: done, but a file system \
      refused some file's owner, mode or times; the message names it. `compare` exits 1 when a verdict changed, \
@@ -1039,15 +1039,15 @@ pub struct ReplayOptions {
 /// A policy of the cache, as it was typed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedPolicy {
-    /// What was typed.
+    /// The typed text.
     pub name: String,
-    /// What it means.
+    /// Its meaning.
     pub policy: Policy,
-    /// The one method of a split, where it is none that the cache has unless told.
+    /// The one method of a split, where the cache lacks it by default.
     pub method: Option<Method>,
 }
 
-/// What was typed cannot be meant: exit code 2, as for what the table itself refuses.
+/// An argument without a meaning: exit code 2, as for arguments that the table itself refuses.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
@@ -1065,7 +1065,7 @@ fn parse_level(text: &str) -> Result<i8, String> {
     level.ok_or_else(|| "expected 1 to 22, or -1 to -7".to_string())
 }
 
-/// A link's speed, as far as it was told.
+/// A link's speed, if it was given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link(pub Option<BytesPerSecond>);
 
@@ -1370,7 +1370,7 @@ mod tests {
             }
         }
         assert!(refused >= 45, "{refused} options");
-        // What is free text cannot be mistyped.
+        // Free text cannot be mistyped.
         let mut free = vec!["advise --memcached", "calibrate --meter"];
         if cfg!(feature = "vault") {
             free.push("vault --password-command");

@@ -19,7 +19,7 @@ use crate::options::ReportOptions;
 /// A saved report of a thousand classes is smaller than this.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
-/// What every report begins with.
+/// The head of every report.
 #[derive(Deserialize)]
 struct Named {
     schema: String,

@@ -15,7 +15,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// The prices that come with the program.
 const DEFAULT: &str = include_str!("prices.toml");
 
-/// What a price file says.
+/// The content of a price file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceFile {

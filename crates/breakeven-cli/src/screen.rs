@@ -1,4 +1,4 @@
-//! The report on one screen: what to do at each place, what that saves and costs, and what would turn it.
+//! The report on one screen: the advice for each place, its saving and cost, and the conditions that would turn it.
 //!
 //! At most [`LINES_MAX`] lines of [`COLUMNS`] columns. Everything there is stands in
 //! [`text::render`](crate::text::render).
@@ -205,7 +205,7 @@ fn places(lines: &mut Vec<String>, report: &Report) {
     }
 }
 
-/// What a place is judged by: over a link and before a cache somebody waits, whatever space is worth.
+/// The metric of a place: over a link and before a cache somebody waits, whatever space is worth.
 fn metric<'r>(report: &'r Report, place: &str) -> &'r str {
     match (place, report.terms.prefer.as_str()) {
         (_, "energy") => "energy",
@@ -261,7 +261,7 @@ fn row(report: &Report, place: &str, name: &str) -> Option<Row> {
     })
 }
 
-/// What to do where compressing pays, and what it saves.
+/// The advice where compressing pays, and its saving.
 fn compresses(
     verdict: &VerdictReport,
     split: Option<&BestSplitReport>,
@@ -302,7 +302,7 @@ fn space(method: &MethodReport, what: &str) -> String {
     format!("{:.0} % of {what}", 100.0 * saved)
 }
 
-/// What a core works for a GB, each way.
+/// The work of a core for a GB, each way.
 fn work(method: &MethodReport) -> String {
     format!(
         "{} in, {} out",
@@ -319,7 +319,7 @@ fn block_bytes(report: &Report, place: &str) -> u64 {
     }
 }
 
-/// What was measured of a method on all data, in the blocks of a place.
+/// The measurement of a method on all data, in the blocks of a place.
 fn measured<'r>(report: &'r Report, place: &str, method: &str) -> Option<&'r MethodReport> {
     let block_bytes = block_bytes(report, place);
     let all = report.classes.iter().find(|class| class.name == "all")?;

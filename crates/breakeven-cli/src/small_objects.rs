@@ -1,8 +1,8 @@
 //! `breakeven advise --memcached` and `--values`: what compressing would make of the small objects of a memcached that
 //! runs, or of a file.
 //!
-//! Of a server only keys and some values are read, by the commands that leave no trace in its order of eviction
-//! (`lru_crawler metadump`, `mg` with `u`), and its counters.
+//! It reads only keys, some values and the counters of a server. It uses the commands that leave no trace in the
+//! server's order of eviction (`lru_crawler metadump`, `mg` with `u`).
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ const WORTH_WHILE: f64 = 1.1;
 /// Rows of classes that are shown.
 const ROWS: usize = 16;
 
-/// What is known of a cache.
+/// The facts about a cache.
 struct Cache {
     title: String,
     sample: Vec<Sampled>,

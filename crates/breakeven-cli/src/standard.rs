@@ -1,16 +1,16 @@
-//! The standard streams: what is read, what is printed and what is told go through here.
+//! The standard streams: all reading, printing and messages go through here.
 //!
-//! **Standard output** is written through one descriptor, and closed at the end, since a file system may say only then
-//! that it could not write. What a report could not print is remembered and said at the end: a reader that left, or a
-//! full disk, changes nothing in what a command does and finds. Data is another matter: there a write that fails ends
-//! the command, by [`ReaderGone`] where only the reader left.
+//! **Standard output** is written through one descriptor, and closed at the end, since a file system may report only
+//! then that it could not write. A failed print of a report is remembered and reported at the end. A reader that left,
+//! or a full disk, changes nothing in the work and results of a command. Data is another matter: there a failed write
+//! ends the command, by [`ReaderGone`] where only the reader left.
 //!
-//! **Closed streams.** Rust opens `/dev/null` in place of what is closed, before `main`, so that no file gets their
+//! **Closed streams.** Rust opens `/dev/null` in place of closed ones, before `main`, so that no file gets their
 //! numbers by chance. Reading a stream from nowhere, or losing one, would then pass for success. Before that happens a
 //! file is put there which can only be used the wrong way round, as GNU's `stdopen` does.
 //!
-//! `unsafe` here: a function that runs before `main`, of which the linker has to be told; and the number of standard output, which
-//! is one of the process's from its start.
+//! `unsafe` here: a function that runs before `main`, which the linker must know; and the number of standard output,
+//! which is one of the process's from its start.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -31,13 +31,13 @@ pub const OUTPUT: &str = "standard output";
 /// The other's.
 pub const INPUT: &str = "standard input";
 
-// SAFETY: the C library calls what it finds in this section once, before there are threads, and the function
-// uses nothing of Rust's that `main` would have to prepare.
+// SAFETY: the C library calls the functions in this section once, before there are threads. The function uses nothing
+// of Rust's that `main` would have to prepare.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = occupy;
 
-/// Opens a file for each of the three that is closed: one to be written for what is read, and so on.
+/// Opens a file for each of the three that is closed: one for writing in place of the input, and so on.
 extern "C" fn occupy() {
     // The lowest free number is taken, so that the first that is none of the three ends it.
     while let Ok(file) = open("/dev/null", OFlags::RDONLY, Mode::empty()) {
@@ -52,7 +52,7 @@ extern "C" fn occupy() {
     }
 }
 
-/// Whoever read the data on standard output left: there is nobody to go on for.
+/// The reader of the data on standard output left: there is nobody to go on for.
 #[derive(Debug)]
 pub struct ReaderGone;
 
@@ -128,7 +128,7 @@ pub fn print(text: impl AsRef<[u8]>) {
 ///
 /// # Errors
 ///
-/// What could not be printed and why, or what closing says. A reader that left is no error.
+/// The output that could not be printed and why, or the error of closing. A reader that left is no error.
 pub fn finish() -> Result<()> {
     let mut unprinted = UNPRINTED.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: as in `output`; it is closed once, at the end of the program.

@@ -1,4 +1,4 @@
-//! What a stream is to be, as it is typed.
+//! The strategy of a stream, as it is typed.
 
 /// How methods are picked.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! What a core's time, a joule and a byte kept cost here: the price file, and the machine's watts.
+//! The cost of a core's time, a joule and a kept byte here: the price file, and the machine's watts.
 
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use breakeven::units::{BytesPerSecond, Estimate, Euros, Joules, Seconds};
 use crate::environment;
 use crate::prices::PriceFile;
 
-/// What joules are counted for where no link was told: as `advise` takes a medium that could not be measured.
+/// The medium that joules are counted for where no link was given. It is the one that `advise` assumes for a medium
+/// that could not be measured.
 pub const MEDIUM_ASSUMED: &str = "nvme";
 
 /// Seconds of a day.
@@ -62,8 +63,8 @@ impl Terms {
         self.file.prices.storage_cost(bytes, time).total()
     }
 
-    /// Returns what seconds and bytes cost in joules, over a link or, where none was told, on [`MEDIUM_ASSUMED`]: while a byte
-    /// is written or read the machine idles along, and while a core works its thread's part of it does.
+    /// Returns the cost of seconds and bytes in joules, over a link or, without one, on [`MEDIUM_ASSUMED`]. While a
+    /// byte is written or read the machine idles along. While a core works, its thread's part of the machine does.
     ///
     /// Source: Kothiyal 2009, section 3.2 (passive and active energy).
     pub fn joules(&self, link: Option<BytesPerSecond>, threads: u32) -> Result<decide::Prices> {
@@ -124,7 +125,7 @@ mod tests {
         assert!(core > rent && core < 20.0 * rent, "{core}");
     }
 
-    /// Slow links make bytes dear, in the time of which the machine idles.
+    /// Slow links make bytes dear: the machine idles for their time.
     #[test]
     fn a_byte_costs_the_joules_of_the_time_that_it_takes() {
         let machine = Machine::read(&Roots::default());

@@ -203,7 +203,7 @@ fn cache(out: &mut String, report: &Report) {
     let _ = writeln!(out);
 }
 
-/// What to do with a cache's memory, in words.
+/// The advice for a cache's memory, in words.
 pub fn split(best: &BestSplitReport) -> String {
     let again = if best.again { " seen again" } else { "" };
     let split = format!(
@@ -241,7 +241,7 @@ fn suggestions(out: &mut String, report: &Report) {
     let _ = writeln!(out);
 }
 
-/// What an archive would make of small files, in words.
+/// The effect of an archive on small files, in words.
 pub fn archive(found: &SmallFilesReport) -> String {
     let saves = match found.answer.as_str() {
         "saves" => format!("saves {}", percent_range(&found.saved_share)),
@@ -262,7 +262,7 @@ pub fn archive(found: &SmallFilesReport) -> String {
     )
 }
 
-/// What to tell a tool, in one line.
+/// The setting for a tool, in one line.
 pub fn told(suggestion: &SuggestionReport) -> String {
     let cost = percent_range(&suggestion.cost_ratio);
     let (method, metric) = (&suggestion.method, &suggestion.metric);
@@ -276,7 +276,7 @@ pub fn told(suggestion: &SuggestionReport) -> String {
     }
 }
 
-/// What the marks before a ratio mean.
+/// The meaning of the marks before a ratio.
 pub const DOUBT_LEGEND: &str =
     "~ predicted from other methods and data, ? hardly measured: neither may win a verdict";
 
@@ -295,7 +295,7 @@ pub fn marked_ratio(method: &MethodReport) -> String {
     format!("{mark}{}", ratio(&method.ratio))
 }
 
-/// What would turn a verdict: other terms, or knowing more of a method.
+/// The conditions that would turn a verdict: other terms, or knowing more of a method.
 pub fn turns(verdict: &VerdictReport) -> String {
     let might = verdict.might.iter().map(|might| {
         let cost = percent_range(&might.cost_ratio);
@@ -309,7 +309,7 @@ pub fn turns(verdict: &VerdictReport) -> String {
     turns.join("; ")
 }
 
-/// What a verdict turns to, and where.
+/// The other side of a verdict's turn, and its place.
 pub fn flip(flip: &Flip) -> String {
     let value = figures(flip.value);
     let then = &flip.then;
@@ -323,7 +323,7 @@ pub fn flip(flip: &Flip) -> String {
     }
 }
 
-/// MB/s; no link is slower than a kB/s for long enough to be told from others.
+/// MB/s; no slower link than a kB/s lasts long enough for the difference to count.
 fn speed(mb_s: f64) -> String {
     match mb_s < 1e-3 {
         true => "under 0.001".to_string(),
@@ -421,7 +421,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Three significant figures, thousands set apart; two of what is small, and words for what is large.
+/// Three significant figures, thousands set apart. Two for small values, and words for large ones.
 pub fn figures(value: f64) -> String {
     if !value.is_finite() {
         return "?".to_string();

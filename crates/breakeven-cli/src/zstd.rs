@@ -1,15 +1,16 @@
 //! zstd's command line, in words of ours.
 //!
-//! Each option of zstd 1.5.7 does what it does there, or does nothing and is documented so (`docs/streams-reference.md`), or is refused
-//! in a sentence that names what to take instead. What is no option of zstd's is left as it is. Called by the name
-//! `zstd`, `zstdmt`, `unzstd`, `zstdcat`, `zcat` or `gzcat`, as by a symbolic link, the program takes its place.
+//! Each option of zstd 1.5.7 does the same here, or does nothing and is documented so (`docs/streams-reference.md`), or
+//! is refused in a sentence that names its replacement. An argument that is no option of zstd's is left as it is. Under
+//! the name `zstd`, `zstdmt`, `unzstd`, `zstdcat`, `zcat` or `gzcat`, as by a symbolic link, the program takes the
+//! place of zstd's.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// What an option of zstd's becomes.
+/// The translation of an option of zstd's.
 #[derive(Clone, Copy, Debug)]
 enum Meaning {
     /// This of ours; its value goes with it where there is one.
@@ -22,7 +23,7 @@ enum Meaning {
     Refused(&'static str),
 }
 
-/// What may stand behind an option.
+/// The value that an option takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value {
     None,
@@ -276,8 +277,8 @@ fn keep_last_output(spelled: &mut Vec<OsString>) {
     });
 }
 
-/// Adds what zstd's variables ask for to arguments in our words, where it packs in the place of zstd and nothing that was typed
-/// goes before; returns what is wrong with them as well. `is_ultra` allows the levels that zstd has behind `--ultra`.
+/// Adds the settings of zstd's variables to arguments in our words, where it packs in the place of zstd and no typed
+/// option goes before. Returns their faults as well. `is_ultra` allows the levels that zstd has behind `--ultra`.
 pub fn with_variables(
     mut spelled: Vec<OsString>,
     is_ultra: bool,
@@ -430,7 +431,7 @@ impl Spelling {
             return;
         }
         let mut ours = match ours.strip_prefix("--long=") {
-            // What was written with such a window wants as much memory to be read.
+            // A file written with such a window wants as much memory to be read.
             Some(log) if reads => format!("--window-max={}", 1_u64 << log.parse().unwrap_or(27)),
             _ => ours.to_string(),
         }
@@ -465,7 +466,7 @@ fn level(text: &str) -> Result<Option<String>, String> {
     let level: u8 = text
         .parse()
         .map_err(|_| "levels go from 1 to 22".to_string())?;
-    // Nought is what zstd takes unless told.
+    // Nought means zstd's default.
     let level = if level == 0 { LEVEL_USUAL } else { level };
     Ok(Some(format!("--level={level}")))
 }
@@ -541,8 +542,8 @@ mod tests {
         Ok(words.collect::<Vec<_>>().join(" "))
     }
 
-    /// Spells a line where ZSTD_CLEVEL and ZSTD_NBTHREADS are set to these; returns what stands behind the command, and how
-    /// many of them are complained of.
+    /// Spells a line where ZSTD_CLEVEL and ZSTD_NBTHREADS are set to these. Returns the text behind the command, and
+    /// the number of complaints about them.
     fn asked(line: &str, level: &str, threads: &str) -> (String, usize) {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         let is_ultra = words.iter().any(|word| word == "--ultra");
@@ -569,7 +570,7 @@ mod tests {
             ("zstd --ultra f", "25", "", "--as-zstd --level=22 f"),
             ("zstd f", "-99", "", "--as-zstd --level=-7 f"),
             ("zstd f", "", "9999", "--as-zstd --threads=1024 f"),
-            // What is typed goes before.
+            // Typed options go before.
             ("zstd -9 f", "7", "", "--as-zstd --level=9 f"),
             ("zstd -T1 f", "", "2", "--as-zstd --threads=1 f"),
             ("zstd --max f", "7", "", "--as-zstd --strategy=smallest f"),

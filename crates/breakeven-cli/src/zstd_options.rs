@@ -1,4 +1,4 @@
-//! What can be typed as to `zstd` beside what it shares with our own options: a part of the table of options.
+//! Options for callers that type as to `zstd`, beside those it shares with our own: a part of the table of options.
 
 use std::path::PathBuf;
 
@@ -95,7 +95,7 @@ impl FrameOptions {
             window_log: self.long.or(options.window_log),
             matches_far: self.long.is_some() || options.matches_far,
             has_check: !self.no_check,
-            // libzstd takes what is nearest of what it can do.
+            // libzstd takes the nearest of its possible values.
             job_bytes: (self.job_size).map_or(options.job_bytes, |bytes| {
                 Some(bytes.clamp(512 << 10, 1 << 30) as u32)
             }),
