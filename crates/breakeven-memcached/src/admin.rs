@@ -1,5 +1,5 @@
-//! The text commands that touch the server and not an item, the lists of all keys, and what answers to lines that are
-//! no commands.
+//! The text commands that touch the server and not an item, the lists of all keys, and the answers to lines that are no
+//! commands.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use crate::shared::Stop;
 use crate::text::{BAD_END, BAD_LINE};
 use crate::{number, stats};
 
-/// What the version says: that of memcached whose behaviour this is, and our own.
+/// The text of the version: that of the memcached with the same behaviour, and our own.
 pub(crate) const VERSION: &str = concat!("1.6.18-breakeven-", env!("CARGO_PKG_VERSION"));
 /// The least `cache_memlimit`, in MiB, and the most, as in memcached.
 const MEMORY_MIB: std::ops::RangeInclusive<u32> = 8..=1_000_000_000;
@@ -35,7 +35,7 @@ pub(crate) fn run(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>)
             answer(output, Some("CLIENT_ERROR watch commands not allowed")),
             true,
         ),
-        // What a browser or a forged request sends: a server of pages is not here.
+        // A line from a browser or a forged request: a server of pages is not here.
         _ if words
             .from(count.saturating_sub(1))
             .iter()
@@ -205,7 +205,7 @@ fn crawler(words: &Words<'_>, context: Context<'_>, output: &mut Vec<u8>) -> Nex
     answer(output, Some(line))
 }
 
-/// Whether the words between commas are numbers of slab classes, of which memcached has up to 63.
+/// Whether the words between commas are numbers of slab classes; memcached has up to 63.
 fn is_class(text: &[u8]) -> bool {
     let is_one =
         |word: &[u8]| number::unsigned_32(word).is_some_and(|class| (1..64).contains(&class));

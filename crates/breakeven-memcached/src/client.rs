@@ -1,6 +1,6 @@
 //! The other side of the conversation: replies found in bytes, and a connection that waits for them.
 //!
-//! [`reply`] takes one reply from the beginning of what has come, whatever carries it; [`Client`] is a blocking
+//! [`reply`] takes one reply from the beginning of the received bytes, over any transport. [`Client`] is a blocking
 //! connection on top. Both read what any memcached sends, in the text and the meta protocol.
 
 use std::collections::BTreeMap;
@@ -83,13 +83,13 @@ fn no_reply(what: &str, bytes: &[u8]) -> io::Error {
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
-    /// What came; up to `start` it was taken.
+    /// The received bytes; up to `start` they were taken.
     input: Vec<u8>,
     start: usize,
 }
 
 impl Client {
-    /// Connects; [`Stream::connect`] says to what.
+    /// Connects; [`Stream::connect`] describes the address.
     ///
     /// # Errors
     /// If nobody listens there.
@@ -107,7 +107,7 @@ impl Client {
     /// Those of the socket.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let sent = self.stream.write_all(bytes);
-        // What reads like the end of a pipe that somebody has read enough of is a server that went away.
+        // The error of a pipe closed by its reader is here a server that went away.
         sent.map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => io::ErrorKind::ConnectionReset.into(),
             _ => error,

@@ -51,7 +51,7 @@ impl Clock {
         match given {
             0 => None,
             1..=SPAN_SECONDS_MAX => Some(now.seconds.saturating_add(given as u32)),
-            // A date, of which one before the start, like all that is negative, is the first second.
+            // A date. One before the start, like every negative one, is the first second.
             _ => Some(u32::try_from((given - self.zero_date as i64).max(1)).unwrap_or(u32::MAX)),
         }
     }

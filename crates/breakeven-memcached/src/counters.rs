@@ -1,4 +1,4 @@
-//! What a worker counted. Each has its own, so that no two threads write to one cache line.
+//! The counters of a worker. Each has its own, so that no two threads write to one cache line.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -24,7 +24,7 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: Count,)*
-            /// What waits now: replies, and input that is not whole.
+            /// The waiting bytes now: replies, and input that is not whole.
             pub(crate) reply_bytes: AtomicUsize,
             pub(crate) input_bytes: AtomicUsize,
         }

@@ -1,8 +1,8 @@
 //! Fuzz targets: any bytes of a client, a panic only where a promise is broken.
 //!
-//! Both feed a session twice, in one piece and in pieces, each over a store of its own, and hold it to three promises:
-//! the replies are the same, what waits to be sent is bounded, and a client that reads replies can read them to their
-//! end. `cargo test` replays the kept inputs of `tests/corpus/NAME/` and seeded changes of them; `fuzz/` hands the same
+//! Both feed a session twice, in one piece and in pieces, each over a store of its own, and hold it to three promises.
+//! The replies are the same, the waiting output is bounded, and a client that reads replies can read them to their end.
+//! `cargo test` replays the kept inputs of `tests/corpus/NAME/` and seeded changes of them; `fuzz/` hands the same
 //! functions to libFuzzer. Not part of the library unless the feature `fuzzing` asks for it.
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub const TARGETS: &[Target] = &[("text", fuzz_text), ("meta", fuzz_meta)];
 const ITEM_BYTES_MAX: usize = 64 << 10;
 /// Seconds, with which no run differs from another.
 const NOW: Now = Now { seconds: 1000 };
-/// What is there before a fuzzed client comes.
+/// The items in the store before a fuzzed client comes.
 const STORED: &[u8] = b"set a 5 0 3\r\nabc\r\nset n 0 0 2\r\n41\r\nset b 0 100 4\r\n\0\r\n \r\n";
 
 /// The first byte says how the rest is cut to pieces, which a client sends as they are.
@@ -36,8 +36,8 @@ pub fn fuzz_text(data: &[u8]) {
     converse(usize::from(*cut) + 1, input);
 }
 
-/// As [`fuzz_text`], but each line is one of the meta commands, whose letter its first byte picks, so that the changes
-/// of an input are flags and their values more often than unknown commands.
+/// As [`fuzz_text`], but each line is one of the meta commands, whose letter its first byte picks. So the changes of an
+/// input are flags and their values more often than unknown commands.
 pub fn fuzz_meta(data: &[u8]) {
     const LETTERS: &[u8] = b"gsdaen";
     let Some((cut, lines)) = data.split_first() else {

@@ -1,8 +1,8 @@
 //! A memcached: the text and meta protocols over the library's store of small objects, on TCP or a UNIX socket.
 //!
-//! [`run`] is the command `breakeven serve`, with memcached's option letters; [`Server`] is for those who start one
-//! inside of a program, and [`client`] for those who talk to one, or to any other memcached. What is answered is what Debian's memcached 1.6.18 answers, byte for byte, except where
-//! `docs/serve.md` says otherwise.
+//! [`run`] is the command `breakeven serve`, with memcached's option letters. [`Server`] is for programs that start one
+//! inside, and [`client`] for those that talk to one, or to any other memcached. The answers are those of Debian's
+//! memcached 1.6.18, byte for byte, except where `docs/serve.md` says otherwise.
 #![deny(unsafe_code)]
 // Standard error may be full or gone, and these end the process then.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]

@@ -49,8 +49,8 @@ pub(crate) fn split(text: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|word| !word.is_empty())
 }
 
-/// Returns the line at the beginning of the input, without its end and what follows a zero byte in it, and the bytes
-/// that it takes; `None` if its end has not come.
+/// Returns the line at the beginning of the input and the bytes that it takes. The line comes without its end and
+/// without anything behind a zero byte in it. `None` if its end has not come.
 pub(crate) fn take(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = memchr::memchr(b'\n', input)?;
     let mut line = &input[..end];

@@ -19,7 +19,7 @@ const LETTERS: &[u8] = b"bcCDEFIJMNOPRTLfhklqstuv";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
 
-/// What the flags of a command ask for.
+/// The requests of a command's flags.
 #[derive(Debug, Default)]
 struct Flags {
     is_base64: bool,
@@ -38,7 +38,7 @@ struct Flags {
     delta: Option<u64>,
 }
 
-/// What is to be stored once its value has come.
+/// The item to store once its value has come.
 #[derive(Debug)]
 pub(crate) struct Storing {
     mode: StoreMode,
@@ -92,7 +92,7 @@ pub(crate) fn run(name: u8, words: &Words<'_>, context: Context<'_>, output: &mu
     Next::Command
 }
 
-/// Reads flags. Those that cannot be read are errors, of which the last counts.
+/// Reads flags. Unreadable flags are errors, and the last one counts.
 fn flags(words: &[&[u8]], context: Context<'_>) -> Result<Flags, &'static str> {
     let mut flags = Flags::default();
     let mut seen = 0_u128;

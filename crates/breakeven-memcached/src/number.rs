@@ -12,12 +12,12 @@ pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     (number <= i64::MAX as u64 || !text.contains(&b'-')).then_some(number)
 }
 
-/// Reads an unsigned number, of which the lowest 32 bits count.
+/// Reads an unsigned number; the lowest 32 bits count.
 pub(crate) fn unsigned_32(text: &[u8]) -> Option<u32> {
     unsigned(text).map(|number| number as u32)
 }
 
-/// Reads a signed number, of which the lowest 32 bits count.
+/// Reads a signed number; the lowest 32 bits count.
 pub(crate) fn signed_32(text: &[u8]) -> Option<i32> {
     let (is_negative, magnitude) = magnitude(text)?;
     let limit = i64::MAX as u64 + u64::from(is_negative);

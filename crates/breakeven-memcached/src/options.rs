@@ -1,7 +1,8 @@
 //! memcached's option letters, read as `getopt` reads them, so that a command line that starts memcached starts this.
 //!
-//! What would change where data lies, who may read it or what is spoken is refused with a sentence if it is not here;
-//! what only tunes memcached's own tables is accepted, with a warning where the user might expect an effect.
+//! An option that is not here and would change where data lies, who may read it or which protocol is spoken is refused
+//! with a sentence. An option that only tunes memcached's own tables is accepted, with a warning where the user might
+//! expect an effect.
 
 use crate::settings::{Listen, Settings};
 
@@ -87,14 +88,14 @@ const TUNING: &[&str] = &[
     "no_lru_bumps",
 ];
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Debug)]
 pub enum Asked {
     /// To serve, and what to say first.
     Serve {
         /// How to serve.
         settings: Box<Settings>,
-        /// What was asked for and has no effect, a sentence each.
+        /// The options without an effect, a sentence each.
         warnings: Vec<String>,
     },
     /// To print this.

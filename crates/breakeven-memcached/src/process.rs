@@ -1,4 +1,4 @@
-//! What the options ask of the process itself: its user, its pages, its place in the background, its signals.
+//! The options' effects on the process itself: its user, its pages, its place in the background, its signals.
 
 use std::fs;
 use std::io::{self, Write};

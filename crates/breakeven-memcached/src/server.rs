@@ -59,7 +59,7 @@ struct SocketFile {
     identity: Option<SocketIdentity>,
 }
 
-/// Which file it is, whatever its path leads to later.
+/// The identity of the file, wherever its path leads later.
 #[derive(Debug, PartialEq, Eq)]
 struct SocketIdentity {
     device: u64,
@@ -123,20 +123,20 @@ pub struct Server {
 pub struct Stopper(Arc<Shared>);
 
 impl Stopper {
-    /// Asks the server to stop. What was received is answered; what was not is closed.
+    /// Asks the server to stop. Received requests are answered; others are closed.
     pub fn stop(&self) {
         self.0.ask_stop(Stop::Graceful);
     }
 }
 
-/// Whether values may be encoded with what was learned from others: never where those may be somebody else's, who
-/// would learn of them by what his own take.
+/// Whether values may be encoded by dictionaries learned from others. Never where those may belong to another user, who
+/// could learn of them from the sizes of his own.
 fn has_dictionaries(settings: &Settings, logins: Option<&[Vec<u8>]>) -> bool {
     settings.has_dictionaries && logins.is_none_or(|logins| logins.len() == 1)
 }
 
-/// What no process before has come to, unless it changed 2^20 items a second all its life; below 2^53, up to which every
-/// client's numbers are exact.
+/// A number that no process before has reached, unless it changed 2^20 items a second all its life. It is below 2^53,
+/// up to which every client's numbers are exact.
 fn cas_of_now() -> u64 {
     let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     since.as_secs() << 20
@@ -296,7 +296,7 @@ impl Server {
                         return Ok(false);
                     }
                     Some(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => continue,
-                    // What is wrong with one connection is no matter of the others, but may come again at once.
+                    // A fault of one connection is no matter of the others, but may come again at once.
                     _ => return Ok(false),
                 },
             };
@@ -432,7 +432,7 @@ fn listen_tcp(address: &str, port: u16, backlog: i32) -> io::Result<TcpListener>
 }
 
 fn listen_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> {
-    // What a server that is gone left behind; a file of any other kind is somebody's.
+    // The socket of a server that is gone; a file of any other kind is somebody's.
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         fs::remove_file(path)?;
     }
@@ -495,7 +495,7 @@ fn maintain(shared: &Shared) -> io::Result<()> {
         let pause = if is_more { 1 } else { MAINTAIN_EVERY_MS as u64 };
         std::thread::park_timeout(std::time::Duration::from_millis(pause));
     }
-    // What was counted since the last time is told as well.
+    // The counts since the last time are written as well.
     write_metrics(shared);
     Ok(())
 }
@@ -508,7 +508,8 @@ fn learn(shared: &Shared) -> io::Result<()> {
         if let Err(error) = shared.objects.tune(shared.now()) {
             tell(format_args!("breakeven serve: dictionaries: {error}"));
         }
-        // What it took and not what it waited for: where others want the processor a training lasts for seconds.
+        // The time that it took, and not the time that it waited: where others want the processor a training lasts for
+        // seconds.
         let taken = Duration::from_secs_f64((thread_cpu().0 - start.0).max(0.0));
         let pause = taken * LEARN_PAUSE;
         std::thread::park_timeout(pause.clamp(LEARN_EVERY, LEARN_EVERY_MOST));

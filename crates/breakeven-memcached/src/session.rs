@@ -1,9 +1,9 @@
 //! One client's conversation: bytes in, bytes out, with no socket in it, so that any split of any bytes can be tried.
 //!
-//! Commands are taken as memcached takes them: a line, then for what stores a block of the length that was said and
-//! a line's end. A line that cannot be right leaves the block to be read as commands, where memcached does so.
-//! What a session holds is bounded: a line has a longest length, a value the longest item, and no command is begun
-//! while more than [`OUTPUT_BYTES_WANTED`] wait to be sent; a fetch of many keys and a list of all keys go on later.
+//! Commands are taken as memcached takes them: a line, then, for a command that stores, a block of the given length and
+//! a line's end. A line that cannot be right leaves the block to be read as commands, where memcached does so. The
+//! memory of a session is bounded. A line has a longest length, a value the longest item. No command is begun while
+//! more than [`OUTPUT_BYTES_WANTED`] wait to be sent; a fetch of many keys and a list of all keys go on later.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,7 +25,7 @@ const FETCH_LINE_BYTES_MAX: usize = 1 << 20;
 /// Spaces that may stand before a long fetch.
 const LEADING_SPACES_MAX: usize = 100;
 
-/// What a command sees beside its session.
+/// The inputs of a command beside its session.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
@@ -63,7 +63,7 @@ enum State {
     Closed,
 }
 
-/// What a command leaves to be done.
+/// The work that a command leaves.
 pub(crate) enum Next {
     Command,
     Value {

@@ -1,4 +1,4 @@
-//! What the server is told to do: where clients come in, how much memory it has, and its limits against abuse.
+//! The settings of the server: its addresses, its memory, and its limits against abuse.
 
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ pub struct Settings {
     pub encodes: bool,
     /// Whether they are encoded with dictionaries trained on other values. Default true.
     pub has_dictionaries: bool,
-    /// What a miss costs a client, in microseconds: what memory is worth follows from it. Default: 1,000.
+    /// The client's cost of a miss, in microseconds; the worth of memory follows from it. Default: 1,000.
     pub miss_microseconds: u32,
     /// Whether `shutdown` stops the server. Default false.
     pub allows_shutdown: bool,
@@ -54,11 +54,11 @@ pub struct Settings {
     pub allows_dump: bool,
     /// Seconds after which a silent connection is closed; `None` for never. Default: never.
     pub idle_seconds_max: Option<u32>,
-    /// A file of `user:password` lines, one of which a client must send first. Default: none.
+    /// A file of `user:password` lines; a client must send one of them first. Default: none.
     pub login_path: Option<PathBuf>,
     /// How much is said on standard error, 0 to 2. Default: 0.
     pub verbosity: u32,
-    /// What ends the prefix of a key in `stats detail`. Default: `:`.
+    /// The end of the prefix of a key in `stats detail`. Default: `:`.
     pub prefix_end: u8,
     /// Whether prefixes are counted from the start. Default false.
     pub counts_prefixes: bool,

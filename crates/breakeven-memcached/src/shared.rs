@@ -1,4 +1,4 @@
-//! What all threads of the server share.
+//! The state that all threads of the server share.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 /// Prefixes that are counted at most: clients choose them.
 const PREFIXES_MAX: usize = 1 << 14;
 
-/// What a connection is doing, as `stats conns` shows it.
+/// The activity of a connection, as `stats conns` shows it.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: String,
@@ -28,7 +28,7 @@ pub(crate) struct Peer {
     pub(crate) is_listener: bool,
 }
 
-/// What was done with the keys of a prefix.
+/// The counts of commands on the keys of a prefix.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PrefixCounts {
     pub(crate) gets: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) verbosity: AtomicU32,
     counts_prefixes: AtomicBool,
     pub(crate) prefixes: Mutex<BTreeMap<Vec<u8>, PrefixCounts>>,
-    /// The `user:password` lines, as `user password`, one of which lets a client in.
+    /// The `user:password` lines, as `user password`; any one of them lets a client in.
     pub(crate) logins: Option<Vec<Vec<u8>>>,
     pub(crate) memory_bytes: AtomicU64,
     is_dumping: Arc<AtomicBool>,

@@ -3,7 +3,7 @@
 //! Sources: sd_listen_fds(3), which is how systemd hands sockets over, and unix(7), by which the path of a socket is shorter
 //! than 108 bytes.
 //!
-//! `unsafe` here: a number from the environment becomes a descriptor, of which nothing but a duplicate is kept.
+//! `unsafe` here: a number from the environment becomes a descriptor, and only a duplicate of it is kept.
 #![allow(unsafe_code)]
 
 use std::io;

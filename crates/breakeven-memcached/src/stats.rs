@@ -1,5 +1,5 @@
-//! `stats`: the names that tools read, with the numbers that there are. Names of things that this server does not
-//! have are left out, as tools allow; `bytes` are bytes as stored, and `bytes_logical` as clients know them.
+//! `stats`: the names that tools read, with the numbers that there are. Names of things that this server does not have
+//! are left out, as tools allow. `bytes` are bytes as stored, and `bytes_logical` as clients know them.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -154,7 +154,7 @@ fn with_memory(fields: Fields, shared: &Shared) -> Fields {
         .with("reclaimed", stats.expired)
         .with("expired_unfetched", stats.expired_unfetched)
         .with("get_expired", stats.asked_expired)
-        // What a flush drops goes at once, so that nobody meets it.
+        // Flushed items go at once, so that nobody meets them.
         .with("get_flushed", 0)
 }
 
@@ -184,7 +184,7 @@ fn breakeven(shared: &Shared) -> Fields {
     with_classes(with_ledger(fields, shared), shared)
 }
 
-/// What compressing earned, in seconds of clients and cores.
+/// The earnings of compression, in seconds of clients and cores.
 fn with_ledger(mut fields: Fields, shared: &Shared) -> Fields {
     let stats = shared.objects.ledger().stats();
     for field in LEDGER_FIELDS.fields() {

@@ -20,14 +20,14 @@ pub(crate) const VALUE_BYTES_MAX: i32 = i32::MAX - 2;
 /// The longest `user password` that is read before anybody is known.
 const LOGIN_BYTES_MAX: usize = 2048;
 
-/// What a fetch of many keys asks of each.
+/// The request that a fetch of many keys makes for each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetching {
     with_cas: bool,
     touch: Option<Option<u32>>,
 }
 
-/// What is to be stored once its value has come.
+/// The item to store once its value has come.
 #[derive(Debug)]
 pub(crate) struct Storing {
     mode: StoreMode,

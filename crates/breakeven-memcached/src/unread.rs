@@ -10,14 +10,14 @@ pub(crate) struct Replies {
     bytes: usize,
 }
 
-/// A reply, of which some was sent.
+/// A reply that was partly sent.
 pub(crate) struct Unread {
     reply: Arc<[u8]>,
     sent: usize,
 }
 
 impl Replies {
-    /// Keeps a reply of which so much was sent.
+    /// Keeps a reply with its first `sent` bytes sent.
     pub(crate) fn keep(&mut self, reply: &[u8], sent: usize) -> Unread {
         let reply = match self.held.get(reply) {
             Some(same) => Arc::clone(same),

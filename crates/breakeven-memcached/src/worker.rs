@@ -1,13 +1,13 @@
 //! A worker: one thread, one epoll, many connections.
 //!
-//! A connection that has nothing half said holds no buffer; the worker reads into one of its own and gathers replies
-//! in another, sent with one call a turn. What cannot be sent waits with its connection, which is then neither read
-//! nor served until it is gone: a client that does not read holds at most
-//! [`OUTPUT_BYTES_WANTED`], one value and what it last sent.
+//! A connection without a half-read command holds no buffer. The worker reads into one of its own and gathers replies
+//! in another, sent with one call a turn. Unsent bytes wait with their connection, which is then neither read nor
+//! served until they are gone. A client that does not read holds at most [`OUTPUT_BYTES_WANTED`], one value and its
+//! last request.
 //!
-//! All that waits with a worker's connections, replies that equal each other counted once, is at most its share of `-m`: memcached
-//! holds items for those who read slowly and for those who send slowly, within `-m`, and so no more. Above that the connection is
-//! closed that has moved nothing for longest, and never the one whose turn it is.
+//! All bytes that wait with a worker's connections, equal replies counted once, are at most its share of `-m`.
+//! memcached holds items for slow readers and slow senders within `-m`, and so no more. Above that, the connection that
+//! has moved nothing for longest is closed, and never the one whose turn it is.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -87,7 +87,7 @@ struct Connection {
     waits_to_send: bool,
 }
 
-/// What a connection's turn uses of the worker's.
+/// The worker's buffers that a connection's turn uses.
 struct Desk<'a> {
     input: &'a mut [u8],
     output: &'a mut Vec<u8>,
@@ -368,7 +368,7 @@ impl Connection {
         if held == 0 {
             return self.stream.read(buffer);
         }
-        // What was announced is not allocated before it comes.
+        // Announced bytes are not allocated before they come.
         let missing = self.session.wanted_bytes().saturating_sub(held);
         self.input
             .resize(held + missing.clamp(READ_BYTES, VALUE_READ_BYTES_MAX), 0);

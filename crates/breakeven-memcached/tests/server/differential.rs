@@ -1,7 +1,7 @@
 //! The same commands to ours and to Debian's memcached: the same bytes come back.
 //!
-//! CAS are numbers of the server's own, so each is told its own that it last gave, and answers are compared without
-//! them; seconds that are left and that have passed are compared by whether there are any.
+//! CAS are numbers of the server's own. So each server gets the number that it last gave, and answers are compared
+//! without them. Seconds that are left and that have passed are compared by whether there are any.
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
@@ -144,7 +144,7 @@ enum Part {
     Cas(String, u64),
 }
 
-/// What one server said of its CAS.
+/// One server's answers about its CAS.
 struct Side {
     client: Client,
     cas: HashMap<String, u64>,
@@ -311,7 +311,7 @@ fn text_store(random: &mut fastrand::Rng, batch: &mut Vec<Part>) {
     let mut value = value(random);
     let mut bytes = value.len();
     if random.u32(..60) == 0 {
-        // The end is not where it was said to be, and what is left is a command of its own.
+        // The end is not at the given place, and the rest is a command of its own.
         bytes += 3;
         value.extend_from_slice(b"abcde");
     } else if random.u32(..300) == 0 {
@@ -579,7 +579,7 @@ fn random_commands_are_answered_as_by_debians_memcached() {
             }
             commands += 1;
         }
-        // What the batch left behind, so that no difference is found late.
+        // The items that the batch left behind, so that no difference is found late.
         for key in (0..KEYS).map(|key| format!("k{key}")) {
             batch.push(Part::Bytes(
                 format!("mg {key} s f t h v u k\r\n").into_bytes(),
