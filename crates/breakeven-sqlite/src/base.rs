@@ -1,8 +1,8 @@
 //! A file that the VFS before has open in the memory that SQLite lends for it.
 //!
-//! Closing any descriptor of a file drops all POSIX locks that the process has on it, and SQLite's own VFS locks by them.
-//! So a file that may be a plain database is opened once, by that VFS and as a database: it alone knows which locks of
-//! other connections it would drop, and waits with the close. We only look, through its own handle.
+//! Closing any descriptor of a file drops all POSIX locks that the process has on it, and SQLite's own VFS locks by
+//! them. So a file that may be a plain database is opened once, by that VFS and as a database. That VFS alone knows
+//! which locks of other connections it would drop, and waits with the close. We only look, through its own handle.
 //!
 //! `unsafe` here: its functions are called by pointers.
 #![allow(unsafe_code)]
@@ -40,7 +40,7 @@ impl BaseFile {
         }
     }
 
-    /// Returns what the file is, or SQLite's word for why that cannot be told.
+    /// Returns the kind of the file, or SQLite's word for why it cannot be found out.
     pub fn kind(self) -> Result<FileKind, Code> {
         let mut refused = ffi::IOERR;
         let kind = file_kind_by(&mut |target, offset| {

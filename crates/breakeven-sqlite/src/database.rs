@@ -1,10 +1,10 @@
 //! An open compressed database and its journal, in SQLite's calls.
 //!
-//! SQLite writes pages under EXCLUSIVE, then says SYNC by a file control, then syncs, then says COMMIT_PHASETWO: the commit
-//! is written at the first control, which comes even where the host asked for no syncs; the sync makes it durable; and the
-//! last one shows it to all others. Of a transaction over several files that comes when every file has had its sync, and when
-//! the super-journal is gone, whose name comes with the first control. What
-//! is cut off meanwhile, and the pages that became free, follow then, when no rollback can come any more.
+//! SQLite writes pages under EXCLUSIVE, then says SYNC by a file control, then syncs, then says COMMIT_PHASETWO. The
+//! commit is written at the first control, which comes even where the host asked for no syncs. The sync makes it
+//! durable, and the last control shows it to all others. In a transaction over several files the last control comes
+//! when every file has had its sync, and when the super-journal is gone. The name of that journal comes with the first
+//! control. Truncation and the freed pages follow then, when no rollback can come any more.
 //!
 //! A transaction that fails after the first control is rolled back by writing, or by a second SYNC: what was before is
 //! there still.
@@ -28,7 +28,7 @@ use crate::memory;
 use crate::refusals;
 use crate::vfs::{Asked, Opened};
 
-/// What SQLite allocates for a file of ours.
+/// The bytes that SQLite allocates for a file of ours.
 pub const FILE_BYTES: c_int = size_of::<OwnFile>() as c_int;
 
 #[repr(C)]
@@ -130,8 +130,8 @@ impl Database {
         self.connection.lock(level)
     }
 
-    /// What SQLite does before it syncs; for the second time in a transaction only if it rolls back. Of a transaction over
-    /// several files it tells the super-journal.
+    /// SQLite's call before it syncs; it comes a second time in a transaction only if that rolls back. In a transaction
+    /// over several files it gives the super-journal.
     fn prepare(&mut self, super_journal: Option<&[u8]>) -> Result<Code> {
         let prepared = match super_journal {
             _ if self.connection.is_prepared() => self.connection.roll_back(),
@@ -141,11 +141,11 @@ impl Database {
         prepared.map(|()| ffi::OK)
     }
 
-    /// What follows when a transaction is final. Failing here cannot undo it.
+    /// The work after a transaction is final. Failing here cannot undo it.
     fn finish(&mut self) -> Result<Code> {
         if self.connection.level() == LockLevel::Exclusive {
             self.connection.publish()?;
-            // The transaction is there. What goes wrong from here on is told to the next one.
+            // The transaction is there. Later faults are reported to the next one.
             let freed = self.connection.trim();
             if let Err(error) = freed.and_then(|_| self.connection.tidy()) {
                 let path = quoted(self.opened.path());
@@ -254,7 +254,7 @@ fn level_of(level: c_int) -> LockLevel {
     }
 }
 
-/// Returns SQLite's word for an error; `otherwise` for what has none of its own.
+/// Returns SQLite's word for an error; `otherwise` for an error that has none of its own.
 pub fn code_of(error: &Error, otherwise: Code) -> Code {
     match error {
         Error::Limit { .. } => ffi::FULL,
@@ -295,8 +295,8 @@ pub unsafe fn open_journal(file: *mut File, journal: Journal) {
     unsafe { file.cast::<OwnFile>().write(own) };
 }
 
-/// Says by what a call answers otherwise whether it may be refused for want of memory: what gives up or ends something
-/// never is.
+/// Returns whether a call may be refused for want of memory, by its usual answer. A call that gives up or ends
+/// something never may.
 pub fn needs_memory(otherwise: Code) -> bool {
     matches!(
         otherwise,
@@ -529,9 +529,9 @@ unsafe extern "C" fn file_control(
         ffi::FCNTL_PRAGMA => pragma(database, unsafe {
             &mut *argument.cast::<[*mut c_char; 4]>()
         }),
-        // Among them, each for a reason: OVERWRITE says what VACUUM is going to do, which needs nothing here; by BUSYHANDLER and
-        // LOCK_TIMEOUT a VFS waits inside of a lock, and here SQLite does that around it; TEMPFILENAME asks the VFS of
-        // temporary files, which is not this one; PERSIST_WAL is of a log that there is not.
+        // Among them, each for a reason: OVERWRITE announces a VACUUM, which needs nothing here. By BUSYHANDLER and
+        // LOCK_TIMEOUT a VFS waits inside of a lock, and here SQLite does that around it. TEMPFILENAME asks the VFS of
+        // temporary files, which is not this one. PERSIST_WAL is of a log that does not exist here.
         _ => Ok(ffi::NOTFOUND),
     };
     // SAFETY: SQLite's own file.
@@ -571,7 +571,7 @@ fn pragma(database: &mut Database, arguments: &mut [*mut c_char; 4]) -> Result<C
     })
 }
 
-/// Returns whether a write failed for want of room, or at a limit of what the file or its owner may have.
+/// Returns whether a write failed for want of room, or at a limit of the file or its owner.
 fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
@@ -757,13 +757,13 @@ mod tests {
             assert_eq!(LOGGED.load(Ordering::Relaxed), 2);
             assert_eq!(close(file), ffi::OK);
         }
-        // What it held is free, and nothing of it was written.
+        // Its room is free, and nothing of it was written.
         let mut other = Connection::open(store).unwrap();
         assert!(other.lock(LockLevel::Exclusive).unwrap());
         assert_eq!(other.size_bytes().unwrap(), 0);
     }
 
-    /// What one process has open, in SQLite's calls.
+    /// The open file of one process, in SQLite's calls.
     struct Used(Box<std::mem::MaybeUninit<OwnFile>>);
 
     impl Used {
@@ -839,7 +839,7 @@ mod tests {
         used.write(0, 1);
         used.sync();
         assert_eq!(seen(&storage), (0, 0));
-        // What is cut off carries nothing, and follows.
+        // A truncation carries nothing, and follows.
         // SAFETY: the file is open.
         used.run(|file| unsafe { truncate(file, 512) });
         used.control(ffi::FCNTL_COMMIT_PHASETWO);

@@ -1,5 +1,5 @@
 //! SQLite's interface to extensions, as far as it is used here: the words of `sqlite3.h` and the places of
-//! `sqlite3ext.h`, which have not changed since they were first published and cannot change.
+//! `sqlite3ext.h`. They have not changed since they were first published and cannot change.
 //!
 //! `unsafe` here: functions are taken from SQLite's table by their place, and called by pointers.
 #![allow(unsafe_code)]
@@ -12,7 +12,7 @@ pub type Code = c_int;
 pub const OK: Code = 0;
 pub const ERROR: Code = 1;
 pub const BUSY: Code = 5;
-/// What was read is not the newest any more.
+/// The state read is not the newest any more.
 pub const BUSY_SNAPSHOT: Code = BUSY | 2 << 8;
 pub const READONLY_DBMOVED: Code = 8 | 4 << 8;
 pub const IOERR: Code = 10;
@@ -50,7 +50,7 @@ pub const FCNTL_PRAGMA: c_int = 14;
 pub const FCNTL_HAS_MOVED: c_int = 20;
 pub const FCNTL_SYNC: c_int = 21;
 pub const FCNTL_COMMIT_PHASETWO: c_int = 22;
-/// What `dbstat` asks of a compressed file: the page's number comes in, its offset and length go out.
+/// The question of `dbstat` to a compressed file: the page's number comes in, its offset and length go out.
 pub const FCNTL_PAGE_PLACE: c_int = 230_440;
 
 pub const IOCAP_POWERSAFE_OVERWRITE: c_int = 0x1000;
@@ -79,7 +79,7 @@ pub struct IoMethods {
     pub device_characteristics: unsafe extern "C" fn(*mut File) -> c_int,
 }
 
-/// `sqlite3_vfs`. What is not called here is a pointer that is passed on as it is.
+/// `sqlite3_vfs`. A method that is not called here is a pointer that is passed on as it is.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Vfs {
@@ -107,7 +107,7 @@ pub struct Vfs {
     pub next_system_call: *const c_void,
 }
 
-/// What SQLite calls for a function: with the context, the number of arguments, and these.
+/// The type of an SQL function: SQLite calls it with the context, the number of arguments, and the arguments.
 pub type Function = unsafe extern "C" fn(*mut c_void, c_int, *mut *mut c_void);
 
 /// `sqlite3_api_routines`: a row of functions, each at a place of its own for ever.

@@ -1,7 +1,7 @@
-//! Children made by `fork`: they give up their copies of what has locks, and what their parent had open is refused to
-//! them. What they open themselves is theirs.
+//! Children made by `fork`: they give up their copies of descriptors with locks, and their parent's open files are
+//! refused to them. Files that they open themselves are theirs.
 //!
-//! `unsafe` here: the handler is told to the system by a function of C's.
+//! `unsafe` here: a function of C's registers the handler with the system.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;

@@ -1,8 +1,9 @@
 //! The rollback journal of a compressed database: in memory, and in a file without a name when it grows.
 //!
-//! It serves a ROLLBACK of the process that writes it. After a crash nobody wants it: a transaction that
-//! was not committed is not in the database. So it is never synced, and no other process sees it. The file lies in the
-//! database's folder, as SQLite's own would; where that has no room left, in the folders for temporary files, in SQLite's order.
+//! It serves a ROLLBACK of the process that writes it. After a crash nobody wants it: a transaction that was not
+//! committed is not in the database. So it is never synced, and no other process sees it. The file lies in the
+//! database's folder, as SQLite's own would. Where that has no room left, it lies in the folders for temporary files,
+//! in SQLite's order.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,10 +15,10 @@ use breakeven::storage::beside;
 
 use crate::fork;
 
-/// What a journal keeps in memory: VACUUM journals every page of the database.
+/// The memory of a journal: VACUUM journals every page of the database.
 pub const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
-/// What of a journal is copied at a time to where there is more room.
+/// The bytes of a journal that are copied at a time to a place with more room.
 const COPY_BYTES: usize = 1 << 20;
 /// The folders for temporary files that are tried behind those of the environment, as `os_unix.c` has them.
 const FOLDERS: [&str; 3] = ["/var/tmp", "/usr/tmp", "/tmp"];
@@ -108,7 +109,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Moves what there is to a file in the next folder that has room for it; fails by the last reason why none has.
+    /// Moves the journal to a file in the next folder that has room for it. Fails with the last folder's error where
+    /// none has.
     fn move_on(&mut self, mut reason: io::Error) -> io::Result<()> {
         while let Some(folder) = self.folders.pop_front() {
             let made = beside::nameless(&folder).map_err(io::Error::other);

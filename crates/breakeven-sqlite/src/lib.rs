@@ -1,8 +1,8 @@
 //! A loadable extension that gives any stock SQLite compressed database files.
 //!
-//! After `.load ./libbreakeven_sqlite`, `file:app.db?vfs=breakeven` is a database whose pages lie compressed in
-//! the file `app.db`. By the second entry, `sqlite3_breakeven_default_init`, every database that is opened
-//! afterwards is one, unless it is a plain one already: those are passed to the VFS that was the default.
+//! After `.load ./libbreakeven_sqlite`, `file:app.db?vfs=breakeven` is a database whose pages lie compressed in the
+//! file `app.db`. By the second entry, `sqlite3_breakeven_default_init`, every database that is opened afterwards is
+//! one. Databases that are plain already are passed to the VFS that was the default.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -1,9 +1,9 @@
-//! What is kept aside for when the system gives no memory: Rust ends the process where an allocation fails, and a host
-//! must not end because it has little room. The allocation is served from what was kept, and the calls of SQLite after it
-//! are refused, as without memory, until as much can be kept again.
+//! A reserve for when the system gives no memory. Rust ends the process where an allocation fails, and a host must not
+//! end because it has little room. The reserve serves the allocation. SQLite's later calls are refused, as without
+//! memory, until as much can be kept again.
 //!
-//! It is for one call of SQLite: what that allocates is bounded by a segment's buffer, a few pages and their frames. What may
-//! be longer fails by itself, as an error of the library. Several threads share it.
+//! It is for one call of SQLite: the allocations of a call are bounded by a segment's buffer, a few pages and their
+//! frames. A longer allocation fails by itself, as an error of the library. Several threads share it.
 //!
 //! `unsafe` here: an allocator is one by its nature, and passes all calls on to the system's.
 #![allow(unsafe_code)]

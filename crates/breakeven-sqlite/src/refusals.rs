@@ -1,8 +1,7 @@
 //! Why something was refused, in a sentence: SQLite has only a number for it, and words of its own for the number.
 //!
-//! A sentence goes to SQLite's log, and the last one of the process is kept for who asks: by the SQL function
-//! `breakeven_why()`, or by `xGetLastError`. What happens all the time, such as that another connection writes, is kept
-//! alone.
+//! A sentence goes to SQLite's log. The last one of the process is kept for the SQL function `breakeven_why()`, and for
+//! `xGetLastError`. A frequent refusal, such as that another connection writes, is kept alone.
 //!
 //! `unsafe` here: SQLite calls the function by a pointer.
 #![allow(unsafe_code)]
@@ -74,8 +73,8 @@ pub fn last() -> Option<Cow<'static, str>> {
     lock().and_then(|last| last.clone())
 }
 
-/// The SQLite libraries of the process that have the function. SQLite does not say by which one it is called, so that each
-/// has one of its own; a process with more of them does without there.
+/// The SQLite libraries of the process that have the function. SQLite does not say which library calls, so each has a
+/// function of its own. A process with more of them does without there.
 static LIBRARIES: [OnceLock<Api>; 4] = [const { OnceLock::new() }; 4];
 const FUNCTIONS: [Function; 4] = [why::<0>, why::<1>, why::<2>, why::<3>];
 

@@ -1,9 +1,10 @@
-//! A file with nothing in it yet, which is open by the VFS before: it may become a compressed database, or a plain one by
+//! A file with nothing in it yet, which the VFS before has open. It may become a compressed database, or a plain one by
 //! another connection that began before.
 //!
-//! As long as nothing is in it, it is locked as SQLite's own VFS locks, so that it is nobody's by mistake. Who wants to write
-//! gets all of it (EXCLUSIVE) and makes the compressed database then. Whoever comes to it again, with no lock, looks at what
-//! it has become: a plain one is left to the VFS before, as it is open; a compressed one is closed there and opened here.
+//! As long as nothing is in it, it is locked as SQLite's own VFS locks, so that it is nobody's by mistake. A connection
+//! that wants to write gets all of it (EXCLUSIVE) and makes the compressed database then. A connection that comes to it
+//! again, with no lock, looks at its kind now. A plain one is left to the VFS before, as it is open; a compressed one
+//! is closed there and opened here.
 //!
 //! `unsafe` here: SQLite calls by pointers, and lends memory that it allocated.
 #![allow(unsafe_code)]
@@ -27,8 +28,7 @@ const SHARED: c_int = LockLevel::Shared as c_int;
 const RESERVED: c_int = LockLevel::Reserved as c_int;
 const EXCLUSIVE: c_int = LockLevel::Exclusive as c_int;
 
-/// The methods of such files of one registration, and where they have what is known of them: behind what the VFS before
-/// has there.
+/// The methods of such files of one registration, and the place of their state: behind the state of the VFS before.
 #[repr(C)]
 pub struct Table {
     methods: IoMethods,
@@ -50,7 +50,7 @@ impl Table {
     }
 }
 
-/// What is known of a file with nothing in it.
+/// The state of a file with nothing in it.
 pub struct Undecided {
     api: Api,
     base: BaseFile,
@@ -97,21 +97,21 @@ unsafe fn place_of(file: *mut File, table: &Table) -> *mut *mut Undecided {
 /// # Safety
 /// `file` was opened by [`open`], and is undecided still.
 unsafe fn state_of<'a>(file: *mut File) -> &'a mut Undecided {
-    // SAFETY: its methods are those of a table, of which they are the first field.
+    // SAFETY: its methods are the first field of a `Table`.
     unsafe { &mut **place_of(file, &*(*file).methods.cast::<Table>()) }
 }
 
-/// What has become of a file.
+/// The present kind of a file.
 enum Became {
     /// Nothing is in it.
     Nothing,
     /// The methods are others' now.
     Decided,
-    /// That cannot be told.
+    /// It cannot be found out.
     Unknown(Code),
 }
 
-/// Looks at what a file has become, with the lock on it that it is left with if it is a plain database.
+/// Looks at the present kind of a file, with the lock on it that it is left with if it is a plain database.
 ///
 /// # Safety
 /// As [`state_of`].
@@ -252,7 +252,7 @@ unsafe extern "C" fn read(
     ffi::IOERR_SHORT_READ
 }
 
-/// Who writes has locked, and then it is decided.
+/// A writer has locked, and that decided the kind.
 unsafe extern "C" fn write(_: *mut File, _: *const c_void, _: c_int, _: i64) -> Code {
     ffi::IOERR_WRITE
 }
@@ -344,7 +344,7 @@ unsafe extern "C" fn file_control(
             unsafe { *argument.cast::<*mut c_char>() = state.api.text("breakeven") };
             ffi::OK
         }
-        // There is nothing yet whose length could be foretold.
+        // There is nothing yet whose length could be predicted.
         ffi::FCNTL_SIZE_HINT | ffi::FCNTL_CHUNK_SIZE => ffi::OK,
         ffi::FCNTL_PRAGMA => {
             // SAFETY: SQLite lends four pointers to texts.

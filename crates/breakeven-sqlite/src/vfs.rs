@@ -1,12 +1,12 @@
-//! The VFS: a file that is a compressed database, or is to be one, is opened here; everything else is left
-//! to the VFS that was there before, which then serves the file without us.
+//! The VFS: it opens a file that is a compressed database, or is to be one. Everything else is left to the VFS that was
+//! there before, which then serves the file without us.
 //!
-//! A database is opened by that VFS first, and only once: what it is, its first bytes say, which are read through that
-//! handle. A plain one keeps the handle. To open and close a file of our own would drop the locks that other connections
-//! of the process have on it ([`BaseFile`]).
+//! That VFS opens a database first, and only once. The first bytes of the file give its kind, and are read through that
+//! handle. A plain one keeps the handle. To open and close a file of our own would drop the locks that other
+//! connections of the process have on it ([`BaseFile`]).
 //!
-//! The table of SQLite's functions belongs to the registration, because two SQLite libraries in one
-//! process may both have loaded the extension. What the process shares is only which databases it has open.
+//! The table of SQLite's functions belongs to the registration, because two SQLite libraries in one process may both
+//! have loaded the extension. The process shares only the list of its open databases.
 //!
 //! `unsafe` here: SQLite calls by pointers, and the calls that are passed on are pointers too.
 #![allow(unsafe_code)]
@@ -37,15 +37,15 @@ use crate::refusals;
 use crate::undecided::{self, Table, Undecided};
 
 const NAME: &CStr = c"breakeven";
-/// What SQLite puts behind the name of a database to name its journals.
+/// SQLite's suffixes of a database's name for its journals.
 const SUFFIXES: [&str; 2] = ["-journal", "-wal"];
 
-/// What belongs to one registration with one SQLite library.
+/// The state of one registration with one SQLite library.
 struct Registration {
     api: Api,
     /// The VFS that was the default.
     base: *mut Vfs,
-    /// For files of which it is not known yet what they become.
+    /// The methods for files of a kind that is not known yet.
     undecided: Table,
 }
 
@@ -99,7 +99,7 @@ pub fn register(api: Api, is_default: bool) -> Code {
 /// The databases that this process has open, by path.
 static OPEN: Mutex<Option<HashMap<PathBuf, OpenPath>>> = Mutex::new(None);
 
-/// What connections of this process know of a path.
+/// The shared state of this process's connections to a path.
 #[derive(Default)]
 struct OpenPath {
     connections: usize,
@@ -107,8 +107,8 @@ struct OpenPath {
     has_journal: Arc<AtomicBool>,
 }
 
-/// Their files, which connections share: by device, inode, whether it is only read, and the process, since a child
-/// shares none of its parent's.
+/// Their files, which connections share. The key is the device, the inode, whether it is only read, and the process,
+/// since a child shares none of its parent's.
 type Stores = HashMap<(u64, u64, bool, u32), Weak<PageStore>>;
 static STORES: Mutex<Option<Stores>> = Mutex::new(None);
 
@@ -247,7 +247,7 @@ unsafe extern "C" fn open(
                 unsafe { take(registration, file, base, path, asked, flags) }
             }));
             let code = taken.unwrap_or(ffi::IOERR);
-            // SAFETY: as above; what is ours is closed by its methods, as what is not.
+            // SAFETY: as above; its methods close a file of ours and one of the other VFS alike.
             unsafe {
                 if code != ffi::OK && !(*file).methods.is_null() {
                     ((*(*file).methods).close)(file);
@@ -382,7 +382,7 @@ const THREADS_MAX: usize = 64;
 /// Of more processors than this the others are left to the host.
 const USUAL_THREADS_MAX: usize = 4;
 
-/// What the parameters of a URI ask for.
+/// The parameters of a URI.
 #[derive(Clone, Copy, Default)]
 pub struct Asked {
     pub options: PageOptions,
@@ -392,7 +392,7 @@ pub struct Asked {
     pub is_unlocked: bool,
     /// Whether nobody writes, as the host promises.
     is_immutable: bool,
-    /// How many threads encode, if that was told.
+    /// How many threads encode, if the URI gives it.
     threads: Option<usize>,
     /// Whether who reads keeps writers out.
     keeps_writers_out: bool,
@@ -459,7 +459,8 @@ impl Asked {
         })
     }
 
-    /// Returns how a file is opened, with as many threads as are usual on this machine unless a number was told.
+    /// Returns the options for opening a file, with the usual number of threads of this machine unless the URI gives
+    /// one.
     fn page_options(&self) -> PageOptions {
         let usual = || {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -488,7 +489,7 @@ struct Named {
 }
 
 impl Named {
-    /// Names a file, of which the last part is no symbolic link.
+    /// Names a file; its last part is no symbolic link.
     fn new(path: &Path) -> Result<Named> {
         let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let (storage, name) = RealStorage::of_file(real)?;
@@ -509,7 +510,7 @@ fn folder_of(path: &Path) -> &Path {
 /// Opens a compressed database.
 pub fn open_compressed(api: Api, path: &Path, mut asked: Asked) -> Result<Database> {
     let named = Named::new(path)?;
-    // Who promises that nobody else is there needs no locks.
+    // A host that promises that nobody else is there needs no locks.
     if !asked.is_unlocked {
         named.system.check_network(path)?;
     }
@@ -551,7 +552,7 @@ pub fn create(path: &Path, asked: Asked) -> Result<Option<PageStore>> {
     PageStore::create_in_place(named.storage, &named.name, asked.page_options())
 }
 
-/// Opens a connection to what [`create`] made, locked to read; `None` if that cannot be had now.
+/// Opens a connection to the file that [`create`] made, locked to read; `None` if that cannot be had now.
 pub fn connect_made(
     api: Api,
     path: &Path,
@@ -592,8 +593,8 @@ fn connect(store: Arc<PageStore>) -> Result<Connection> {
     }
 }
 
-/// Refuses what took the place of a compressed database that is still open under the path: its journal would be taken for
-/// that of the other, which is none.
+/// Refuses a file in the place of a compressed database that is still open under the path: its journal would be taken
+/// for that of the other, which is none.
 pub fn refuse_taken_place(path: &Path) -> Result<()> {
     match is_open(path) {
         true => {

@@ -243,7 +243,7 @@ fn a_file_that_is_written_over_keeps_its_length_and_gives_back_what_is_deleted()
     };
     let longest: u64 = lines[0].parse().unwrap();
     let (stored, blocks) = (number(1, "stored_bytes"), number(1, "stored_blocks"));
-    // 1.5 for the share of dead, 1.05 for what is beside the frames; a record ends at a multiple of 16.
+    // 1.5 for the share of dead, 1.05 for the bytes beside the frames; a record ends at a multiple of 16.
     let bound = (stored - 15 * blocks) * 1575 / 1000;
     println!("{told}{longest} of {bound}");
     assert!(longest <= bound, "{longest} above {bound}");
@@ -421,7 +421,8 @@ fn a_stale_journal_a_reader_and_a_plain_file_get_what_is_right() {
     );
 }
 
-/// Who promises SQLite that nobody else is there (`nolock`), or that nobody writes (`immutable`), makes it lock nothing.
+/// A host that promises SQLite that nobody else is there (`nolock`), or that nobody writes (`immutable`), makes it lock
+/// nothing.
 #[test]
 fn a_host_that_does_not_lock_reads_and_writes() {
     let Some(hosts) = Hosts::find() else { return };
@@ -450,8 +451,8 @@ fn a_host_that_does_not_lock_reads_and_writes() {
     );
 }
 
-/// A child made by `fork` is refused what its parent has open, and opens what it likes; what a parent that died was
-/// reading is used again although its child lives.
+/// A child made by `fork` is refused its parent's open files, and opens others as it likes. A database that a dead
+/// parent was reading is used again although its child lives.
 #[test]
 fn a_child_that_lives_on_keeps_none_of_its_parents_locks() {
     let Some(hosts) = Hosts::find() else { return };

@@ -1,6 +1,6 @@
-//! One transaction over plain and compressed databases. Killed before every call by which SQLite's own VFS or ours changes a
-//! file, it leaves all databases as they were or all as they are to be, in whatever order they are opened then. What of it
-//! failed leaves no part, and nobody sees one before all are durable.
+//! One transaction over plain and compressed databases. It is killed before every call by which SQLite's own VFS or
+//! ours changes a file. It leaves all databases as they were or all as they are to be, in any order of opening. A
+//! failed one leaves no part, and nobody sees one before all are durable.
 
 use std::collections::HashMap;
 use std::fs;
@@ -64,7 +64,7 @@ fn opened(case: &Case) -> String {
     program
 }
 
-/// What of each database is said: that it is whole, and its value.
+/// The report on each database: that it is whole, and its value.
 const ASK: &str = "schemas = [row[1] for row in d.execute('PRAGMA database_list')]\n\
     for it in schemas:\n\
     \x20   assert d.execute(f'PRAGMA {it}.integrity_check').fetchall() == [('ok',)]\n\
@@ -265,7 +265,7 @@ fn a_database_whose_transaction_is_undecided_is_read_moved_and_opened_by_several
     let plain = || hosts.sqlite_alone(".open b.db\nSELECT n FROM t;");
     for (is_committed, expected) in [(false, "1\n"), (true, "2\n")] {
         let left = || usize::from(!is_committed);
-        // Who may only read sees what there will be, and changes nothing.
+        // A connection that may only read sees the state to come, and changes nothing.
         leave_undecided(&hosts, &TWO, is_committed);
         assert_eq!(names_of(hosts.folder(), "-mj").len(), left());
         let before = fs::read(hosts.path("a.db")).unwrap();
@@ -425,7 +425,7 @@ fn a_commit_whose_super_journal_is_gone_is_kept_by_all() {
     );
 }
 
-/// Tries to commit over two databases, the second of which is plain, until that is done.
+/// Tries to commit over two databases, a compressed and a plain one, until that is done.
 const TRY: &str = "for _ in range(2):\n\
     \x20   try:\n\
     \x20       d.execute('BEGIN')\n\
@@ -459,7 +459,7 @@ fn no_part_of_a_transaction_over_several_files_is_seen_before_all_are_durable() 
     let (mut said, mut syncs) = (Vec::new(), 0);
     for line in output.lines().map_while(Result::ok) {
         if line == "sync" {
-            // What is first in the transaction is durable by now.
+            // The first file of the transaction is durable by now.
             assert_eq!(seen(), "1\n", "within the sync {syncs}");
             let answer = if syncs == 0 { b"f" } else { b"o" };
             syncs += 1;

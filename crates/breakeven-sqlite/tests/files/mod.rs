@@ -1,5 +1,5 @@
 //! The file itself: its mode and owner, links to it, media that cannot be written, a file whose writer was killed, and
-//! one of which bits are flipped.
+//! one with flipped bits.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -116,7 +116,7 @@ fn a_name_that_is_no_text_is_that_of_the_same_file() {
     assert_eq!(told, expected);
 }
 
-/// Leaves a database of which the writer was killed, with a transaction half written.
+/// Leaves a database whose writer was killed, with a transaction half written.
 const KILLED: &str = "import signal\n\
     d = connect('app.db')\n\
     d.isolation_level = None\n\
@@ -174,7 +174,7 @@ fn root_a_medium_that_cannot_be_written_is_read() {
 #[test]
 fn no_flipped_bit_gives_other_rows() {
     let Some(hosts) = Hosts::find() else { return };
-    // A prime that meets every bit of a byte in turn.
+    // A prime that meets every bit of a byte in time.
     let step: u64 = if is_full() { 64 } else { 64 * 61 };
     let told = hosts.python(&format!(
         "d = connect('app.db')\n\

@@ -42,8 +42,8 @@ fn kill_of_one_of_two_writers_loses_nothing_acknowledged() {
     let (mut acknowledged, mut transactions) = ([0; 2], 0);
     for _ in 0..kills {
         let mut running = ["one", "two"].map(|who| start(&hosts, who));
-        // The first is killed after some transactions of its own, at any moment of the next; the other is
-        // waited for until it has written after that.
+        // The first is killed after some transactions of its own, at any moment of the next. The test waits for the
+        // other until it has written after that.
         for _ in 0..random.u64(1..6) {
             acknowledged[0] = running[0].1.next().expect("a transaction");
         }
@@ -76,7 +76,7 @@ fn check(hosts: &Hosts, acknowledged: [u64; 2]) {
     for (line, acknowledged) in lines[2..4].iter().zip(acknowledged) {
         let fields: Vec<&str> = line.split('|').collect();
         let newest: u64 = fields[1].parse().unwrap();
-        // The one that ran may have been committed and not told.
+        // The running one may have been committed without an answer.
         assert!(
             (acknowledged..=acknowledged + 1).contains(&newest),
             "{line}, told {acknowledged}"

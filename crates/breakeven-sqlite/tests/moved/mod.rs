@@ -2,7 +2,7 @@
 
 use super::hosts::Hosts;
 
-/// Does the same to a plain and a compressed database, and tells what each answered and what was left in the folder.
+/// Does the same to a plain and a compressed database, and prints each one's answers and the files left in the folder.
 const TRY: &str = "\
 import shutil\n\
 def done(vfs, how, moment, mode):\n\
@@ -48,7 +48,7 @@ def done(vfs, how, moment, mode):\n\
 #[test]
 fn a_database_that_is_moved_goes_on_as_a_plain_one() {
     let Some(hosts) = Hosts::find() else { return };
-    // What plain SQLite leaves beside the old name of journals that it keeps is its own; ours leaves nothing.
+    // Journals that plain SQLite leaves beside the old name are its own; ours leaves nothing.
     let told = hosts.python(&format!(
         "{TRY}\
          tried = 0\n\

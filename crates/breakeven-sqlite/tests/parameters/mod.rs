@@ -97,7 +97,7 @@ fn a_page_cache_that_holds_all_keeps_the_file_from_being_read() {
     assert!(reads[0] > 200 && reads[1] < 20, "{reads:?}");
 }
 
-/// The process forbids itself all syncs: who syncs is told of an error.
+/// The process forbids itself all syncs: a program that syncs gets an error.
 #[test]
 fn a_lazy_commit_does_not_sync() {
     let Some(hosts) = Hosts::find() else { return };

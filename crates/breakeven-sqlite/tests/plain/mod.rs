@@ -1,12 +1,12 @@
-//! Plain databases in a process that has the extension: their locks stay, whoever opens and closes them, and nothing is
-//! called for them that SQLite alone would not call, but one read.
+//! Plain databases in a process that has the extension. Their locks stay, whichever connections open and close them. No
+//! call is made for them that SQLite alone would not make, except one read.
 
 use std::fs;
 use std::process::Command;
 
 use super::hosts::{Hosts, left_out};
 
-/// What the programs begin with: the second entry, so that every path is opened by the extension; another process, with
+/// The common start of the programs: the second entry, so that the extension opens every path; another process, with
 /// stock SQLite alone; and threads that open, read and close a database as a host's pool does.
 const BEGIN: &str = "\
 import queue, subprocess, threading\n\
@@ -150,8 +150,8 @@ fn an_empty_file_stays_a_plain_database_that_another_connection_has_begun() {
     assert_eq!(told, lines("delete", "") + &lines("wal", "[('wal',)]\n"));
 }
 
-/// Python's library, and a copy of its file under another name, which is another library. What they do to each other's
-/// locks they do without the extension too.
+/// Python's library, and a copy of its file under another name, which is another library. They harm each other's locks
+/// in the same way without the extension.
 #[test]
 fn two_libraries_lose_no_more_locks_than_without_the_extension() {
     let Some(hosts) = Hosts::find() else { return };
@@ -223,7 +223,7 @@ fn the_calls_for_a_plain_database_are_those_of_sqlite_and_one_read() {
         let calls = fs::read_to_string(hosts.path("calls")).unwrap();
         let name = format!("{vfs}-{mode}.db");
         let of_it = calls.lines().filter(|line| line.contains(&name));
-        // Without the process, and what differs by the name and by what else is open.
+        // Without the process, and without the parts that differ by the name and by the other open files.
         let plain = of_it.map(|line| {
             let (_, call) = line.split_once(' ').unwrap();
             let call = call.trim_start().replace(&name, "NAME");

@@ -28,7 +28,7 @@ const WRITER: &str = "d = connect(sys.stdin.readline().strip())\n\
     \x20       print(n, flush=True)\n\
     except sqlite3.Error: pass";
 
-/// Reads as long as it can; says how often, and what was not whole.
+/// Reads as long as it can; prints how often, and the reads that were not whole.
 const READER: &str = "d = connect(sys.stdin.readline().strip())\n\
     d.isolation_level = None\n\
     count = 0\n\

@@ -1,8 +1,8 @@
 //! SQLite's own tests, with the extension as the default VFS, in the test programs of SQLite's authors.
 //!
-//! The programs are compiled once, out of the sources that `tools/setup test` fetches, into a folder beside these. Every
-//! file of tests runs in a process and an empty folder of its own. What fails must be in `exclusions.txt`, where every
-//! failure has its reason, or must fail with SQLite's own VFS as well: then it is the machine's.
+//! The programs are compiled once, out of the sources that `tools/setup test` fetches, into a folder beside these.
+//! Every file of tests runs in a process and an empty folder of its own. A failing test must be in `exclusions.txt`,
+//! where every failure has its reason, or must fail with SQLite's own VFS as well: then it is the machine's.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,12 +18,12 @@ mod sources;
 
 /// Seconds after which a file of tests counts as hanging: a deadline, not a measurement.
 const DEADLINE_SECONDS: &str = "150";
-/// What is run at the same time.
+/// The test files that run at the same time.
 const WORKERS: usize = 2;
-/// What one of SQLite's suites comes to, at least.
+/// The least number of test files in one of SQLite's suites.
 const FILES_MIN: usize = 1_000;
 const TESTS_MIN: usize = 230_000;
-/// What its tests of several processes come to, at least.
+/// The least number of its tests of several processes.
 const PROCESS_TESTS_MIN: usize = 94;
 
 /// The test programs, and what they run.
@@ -130,7 +130,7 @@ impl Programs {
     }
 }
 
-/// What a file of tests came to.
+/// The result of a file of tests.
 struct Outcome {
     /// How many tests ran; none if it did not come to its end.
     tests: Option<usize>,
@@ -210,7 +210,7 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// What a suite came to.
+/// The totals of a suite.
 #[derive(Debug, Default)]
 struct Count {
     files: usize,
@@ -308,7 +308,7 @@ fn its_own_tests_find_nothing_wrong() {
     }
 }
 
-/// Who reads keeps nobody out: what that changes is excluded too.
+/// A reader keeps nobody out: tests that this changes are excluded too.
 #[test]
 fn its_own_tests_find_nothing_wrong_with_snapshots() {
     let exclusions = Exclusions::read(&["exclusions.txt", "exclusions-snapshots.txt"]);

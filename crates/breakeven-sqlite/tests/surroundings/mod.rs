@@ -1,5 +1,5 @@
-//! Hosts and file systems in odd states: closed standard streams, no descriptors, no room, leases, folders that may not be
-//! listed, files with other names, children.
+//! Hosts and file systems in odd states: closed standard streams, no descriptors, no room, leases, folders that may not
+//! be listed, files with other names, children.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,5 +1,5 @@
-//! Ways in beside the shell and Python's own module, as the guide shows them: rusqlite, a wheel, SQLAlchemy; and two SQLite
-//! libraries in one process.
+//! Entries beside the shell and Python's own module, as the guide shows them: rusqlite, a wheel, SQLAlchemy; and two
+//! SQLite libraries in one process.
 //!
 //! `unsafe` here: rusqlite has a host say that it trusts what it loads.
 #![allow(unsafe_code)]
