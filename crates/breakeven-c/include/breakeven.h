@@ -12,9 +12,9 @@
  *     breakeven_wait(writer);                                  `state` may be changed again
  *     breakeven_writer_close(writer, NULL);
  *
- * Errors. Every function but those that return text gives BREAKEVEN_OK or one of the codes below, and
- * breakeven_message() then says what happened, with places and numbers. After an error other than
- * BREAKEVEN_INVALID a writer takes nothing more; it is still to be closed or abandoned.
+ * Errors. A function gives BREAKEVEN_OK or one of the codes below, unless it returns text. After a failure
+ * breakeven_message() describes the error, with places and numbers. After an error other than BREAKEVEN_INVALID a
+ * writer takes nothing more; it must still be closed or abandoned.
  *
  * Threads. A writer or reader is used by one thread at a time. Different ones are independent. After
  * fork() the child leaves the parent's alone.
@@ -36,9 +36,9 @@ extern "C" {
 
 /* Codes. */
 #define BREAKEVEN_OK 0          /* done */
-#define BREAKEVEN_INVALID 1     /* a null pointer, an option or a range that cannot be; nothing was done */
+#define BREAKEVEN_INVALID 1     /* a null pointer, an impossible option or range; nothing was done */
 #define BREAKEVEN_IO 2          /* the operating system refused; the message says what and why */
-#define BREAKEVEN_CORRUPT 3     /* what is read is no whole stream; the message names the byte */
+#define BREAKEVEN_CORRUPT 3     /* the input is no whole stream; the message names the byte */
 #define BREAKEVEN_LIMIT 4       /* reading would take more memory than is allowed */
 #define BREAKEVEN_UNSUPPORTED 5 /* well formed, but not served by this version */
 #define BREAKEVEN_POISONED 6    /* refused because of an error before */
@@ -55,16 +55,15 @@ extern "C" {
 /* Flags of a writer. */
 #define BREAKEVEN_MIXED 1u /* LZ4 and xz frames as well: wants a zstd linked with liblz4 and liblzma */
 #define BREAKEVEN_SYNC 2u  /* closing waits until the file is on the medium */
-/* The same bytes every time, whatever the workers, the clock and the link: methods are picked by speeds
- * that come with the library, for a link of `link` or, if that is 0, 117e6 bytes per second. Goes with
- * all strategies but BREAKEVEN_WITHIN. */
+/* The same bytes every time, for any workers, clock and link. Methods are picked by the library's own speeds,
+ * for a link of `link` or, if that is 0, 117e6 bytes per second. Goes with all strategies but BREAKEVEN_WITHIN. */
 #define BREAKEVEN_DETERMINISTIC 4u
 
-/* What a program stops its writers by, from another thread or a signal handler. */
+/* Stops a program's writers, from another thread or a signal handler. */
 typedef struct breakeven_stop breakeven_stop;
 
-/* What BREAKEVEN_MONEY goes by: the cores' time for compressing once and decompressing at each read, against
- * the bytes for the days they are kept. Prices are in any currency, the same for both. */
+/* The prices of BREAKEVEN_MONEY. It weighs the cores' time for compressing once and decompressing at each read
+ * against the bytes for the days they are kept. Prices are in any currency, the same for both. */
 typedef struct breakeven_money {
     double price_per_core_hour; /* of a core busy for an hour, rent and energy; above 0, at most 1e18 */
     double price_per_tb_year;   /* of 10^12 bytes kept for 365 days; above 0, at most 1e18 */
@@ -81,21 +80,20 @@ typedef struct breakeven_options {
     uint32_t strategy; /* BREAKEVEN_FIXED and those below it; anything else is refused */
     uint32_t reserved; /* 0 */
     double factor;     /* of BREAKEVEN_WITHIN, from 1 on; otherwise 0 */
-    double link;       /* speed of what is written to, bytes per second; 0: measured */
+    double link;       /* speed of the target, bytes per second; 0: measured */
     /* Of BREAKEVEN_FIXED: "store", "zstd:-7" to "zstd:22", with BREAKEVEN_MIXED also "lz4:1",
      * "lz4hc:9", "xz:6" and others; NULL: "zstd:3". Otherwise NULL. */
     const char *method;
     const breakeven_stop *stop; /* NULL: the writer is not to be stopped */
     /* Bytes that are to be written in all, zeros of gaps included; 0: not known. With BREAKEVEN_WITHIN the
-     * last blocks then take what is left of the time. A hint: more or fewer bytes are no error, and if they are
-     * fewer by up to 2 N + 4 blocks, with N workers, the stream may be late by what these would have given
-     * back. */
+     * last blocks then take the rest of the time. It is a hint: more or fewer bytes are no error. With up to
+     * 2 N + 4 blocks less, for N workers, the stream may be late by the time that those would have given back. */
     uint64_t pledged_source_size;
     /* Of BREAKEVEN_MONEY; otherwise NULL. Read by breakeven_writer_open() alone. */
     const breakeven_money *money;
 } breakeven_options;
 
-/* What a closed stream came to. */
+/* The totals of a closed stream. */
 typedef struct breakeven_summary {
     uint64_t raw;              /* bytes that came in, zeros of gaps included */
     uint64_t stored;           /* bytes that went out */
@@ -105,7 +103,7 @@ typedef struct breakeven_summary {
     double drained_seconds;    /* from the first call until all was written */
 } breakeven_summary;
 
-/* When what the last call brought was done with, from its start; negative while it is not. */
+/* The times, from its start, at which the bytes of the last call were done; negative while they are not. */
 typedef struct breakeven_times {
     double compressed_seconds;
     double drained_seconds;
@@ -146,19 +144,19 @@ static inline breakeven_hint breakeven_hint_of(uint16_t type, uint64_t start, ui
 typedef struct breakeven_writer breakeven_writer;
 typedef struct breakeven_reader breakeven_reader;
 
-/* Returns what the last function that failed in this thread said: text in UTF-8, valid until the next
- * one fails in this thread. "" before the first. */
+/* Returns the message of the last function that failed in this thread. It is text in UTF-8, valid until the next
+ * one fails in this thread; "" before the first. */
 const char *breakeven_message(void);
 
 /* Returns the version of the library, as "0.1.0". */
 const char *breakeven_version(void);
 
-/* Makes what writers may be stopped by; it is to be freed. */
+/* Makes a handle that stops writers; it must be freed. */
 breakeven_stop *breakeven_stop_new(void);
 
-/* Stops every writer that was opened with `stop`, and all that will be: calls that wait then return
- * BREAKEVEN_STOPPED within a second, even where the file system stands still; where buffers of the program
- * are being compressed, when the blocks are done that workers have begun, one each. The stream is then to be
+/* Stops every writer that was opened with `stop`, and all that will be. Calls that wait then return
+ * BREAKEVEN_STOPPED within a second, even where the file system stands still. Where buffers of the program are
+ * being compressed, they return when each worker has finished the block that it began. The stream must then be
  * closed or abandoned, which leaves no file. May be called by any thread at any time, and by a signal handler.
  * `stop` may be NULL. */
 void breakeven_stop_set(const breakeven_stop *stop);
@@ -167,13 +165,15 @@ void breakeven_stop_set(const breakeven_stop *stop);
  * NULL. */
 void breakeven_stop_free(breakeven_stop *stop);
 
-/* Begins a stream. It is written to a new file beside `path`, whose name begins with ".breakeven-" and
- * ends with ".partial", and gets its own name when it is closed: a file under its own name is whole, and
- * after a power cut too if it was synced (BREAKEVEN_SYNC, or it replaced another). What a killed program
- * left may be removed. A symbolic link stays, and what it points to is replaced; a pipe or
- * a device is written to as it is, and a folder is BREAKEVEN_IO. `options` may be NULL. On success `*writer` is to be closed or
- * abandoned; otherwise it is NULL. Memory: 3 N + 6 blocks and N times what the methods take, with N
- * workers, and half a block for each where methods are picked. */
+/* Begins a stream. It goes to a new file beside `path`, whose name begins with ".breakeven-" and ends with
+ * ".partial", and gets its own name when it is closed. A file under its own name is whole, and after a power cut
+ * too if it was synced (BREAKEVEN_SYNC, or it replaced another). The file of a killed program may be removed. A
+ * symbolic link stays, and its target is replaced. A pipe or a device is written to as it is, and a folder is
+ * BREAKEVEN_IO.
+ *
+ * `options` may be NULL. On success `*writer` must be closed or abandoned; otherwise it is NULL. Memory, with N
+ * workers: 3 N + 6 blocks, N times the memory of the methods, and half a block for each worker where methods are
+ * picked. */
 int breakeven_writer_open(const char *path, const breakeven_options *options,
                           breakeven_writer **writer);
 
@@ -181,7 +181,7 @@ int breakeven_writer_open(const char *path, const breakeven_options *options,
 int breakeven_advise(breakeven_writer *writer, const breakeven_hint *hints, size_t count);
 
 /* Writes `length` bytes to a place of the stream and returns when they are compressed: `buffer` may
- * then be changed. Offsets ascend: one before the end of what was written so far is
+ * then be changed. Offsets ascend: one before the end of the bytes written so far is
  * BREAKEVEN_INVALID, and a gap is zeros. A call begins and ends a block. */
 int breakeven_write(breakeven_writer *writer, const void *buffer, size_t length, uint64_t offset);
 
@@ -191,37 +191,38 @@ int breakeven_write(breakeven_writer *writer, const void *buffer, size_t length,
 int breakeven_write_async(breakeven_writer *writer, const void *buffer, size_t length,
                           uint64_t offset);
 
-/* Waits until what all asynchronous calls brought is compressed. Whatever it returns, their buffers
- * are the program's again. */
+/* Waits until the bytes of all asynchronous calls are compressed. After any return their buffers are the program's
+ * again. */
 int breakeven_wait(breakeven_writer *writer);
 
-/* Waits until what asynchronous calls brought of the `length` bytes at `buffer` is compressed, and at
- * once where none did. Whatever it returns, these bytes are the program's again; the buffers of other
- * calls may still be read. */
+/* Waits until the asynchronous calls with any of the `length` bytes at `buffer` have compressed them; returns at
+ * once where there are none. After any return these bytes are the program's again; the buffers of other calls may
+ * still be read. */
 int breakeven_wait_for(breakeven_writer *writer, const void *buffer, size_t length);
 
-/* Tells the times of the last breakeven_write() or breakeven_write_async(). BREAKEVEN_INVALID before
+/* Gives the times of the last breakeven_write() or breakeven_write_async(). BREAKEVEN_INVALID before
  * the first. */
 int breakeven_call_times(breakeven_writer *writer, breakeven_times *times);
 
-/* Ends the stream: waits for what is under way, writes the seek table and gives the file its name.
- * `summary` may be NULL. Whatever it returns, `writer` is gone; unless it is BREAKEVEN_OK there is no
- * new file under the name, and an old one is as it was. A pipe or a device has what was written. */
+/* Ends the stream: waits for the work under way, writes the seek table and gives the file its name. `summary` may
+ * be NULL. After any return `writer` is gone. Unless it returns BREAKEVEN_OK, there is no new file under the name,
+ * and an old one is as it was. A pipe or a device has the bytes written so far. */
 int breakeven_writer_close(breakeven_writer *writer, breakeven_summary *summary);
 
-/* Gives a stream up: removes what was written. Waits until no buffer of the program is read any more.
+/* Gives a stream up: removes the file. Waits until no buffer of the program is read any more.
  * `writer` may be NULL. */
 void breakeven_writer_abandon(breakeven_writer *writer);
 
-/* Opens any row of standard frames to be read, whoever wrote it. On success `*reader` is to be closed;
- * otherwise it is NULL. */
+/* Opens any row of standard frames to be read, from any writer. On success `*reader` must be closed; otherwise it is
+ * NULL. */
 int breakeven_reader_open(const char *path, breakeven_reader **reader);
 
 /* Reads `length` bytes from a place of the decoded stream. `*done` is how many there were: less than
- * `length` only at the end. Any place may be read from if the stream has a seek table, as those that
- * this library writes; otherwise places ascend, and one before the last end is BREAKEVEN_INVALID.
- * After an error `*done` bytes are there. Of a frame longer than 4 MiB they may be wrong ones, as with
- * every reader that does not wait for a frame's end: a stream is right when its end came without an error. */
+ * `length` only at the end. Any place may be read from if the stream has a seek table, as this
+ * library's streams do. Otherwise places ascend, and one before the last end is BREAKEVEN_INVALID.
+ *
+ * After an error `*done` bytes are there. Of a frame longer than 4 MiB they may be wrong ones, as with every reader
+ * that does not wait for a frame's end. A stream is right when its end came without an error. */
 int breakeven_read(breakeven_reader *reader, void *buffer, size_t length, uint64_t offset,
                    size_t *done);
 

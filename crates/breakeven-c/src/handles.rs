@@ -1,5 +1,4 @@
-//! What a C program holds a pointer to: a writer with its workers and the buffers it was lent, and a
-//! reader.
+//! The objects behind a C program's pointers: a writer with its workers and the buffers it was lent, and a reader.
 //!
 //! `unsafe` here: a lent buffer is a pointer and a length that C promised to keep.
 #![allow(unsafe_code)]
@@ -77,7 +76,7 @@ impl Default for Strategy {
     }
 }
 
-/// What a C program asks of a writer; `None` where it leaves that to the library.
+/// A C program's settings of a writer; `None` where it leaves one to the library.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub worker_count: Option<usize>,
@@ -289,7 +288,7 @@ impl WriterHandle {
         }
         let is_stopped = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
         if outcome.is_err() && self.stop.as_ref().is_some_and(is_stopped) {
-            // What no worker has yet is dropped; the rest they finish.
+            // Jobs that no worker has yet are dropped; the workers finish the rest.
             self.writer = None;
         }
         calls.into_iter().for_each(|it| it.pending.let_go());
@@ -403,7 +402,7 @@ impl ReaderHandle {
         let mut file = File::from(opened.map_err(|error| Error::io("open", path, error))?);
         let pool = pool(None)?;
         let options = ReaderOptions::default();
-        // What cannot seek, as a pipe, has no table that could be used.
+        // A source that cannot seek, as a pipe, has no usable table.
         let table = match file.stream_position() {
             Ok(_) => read_seek_table(&mut file)?,
             Err(_) => None,

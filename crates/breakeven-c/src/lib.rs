@@ -1,9 +1,8 @@
 //! The C library: streams written and read by C programs. The door itself is `include/breakeven.h`,
 //! which documents every function, unit and code; a test holds its numbers and layouts to those here.
 //!
-//! It does three things and no more: it turns pointers into references after looking for nulls and
-//! lengths that cannot be, it turns errors into codes with a message, and it lets no panic out. All
-//! else is the library's.
+//! It does three things and no more. It turns pointers into references after looking for nulls and impossible lengths,
+//! it turns errors into codes with a message, and it lets no panic out. All else is the library's.
 //!
 //! `unsafe` here: pointers come from C. Each function says what its caller must have kept.
 #![allow(unsafe_code)]
@@ -34,7 +33,7 @@ pub const OK: c_int = 0;
 pub const INVALID: c_int = 1;
 /// The operating system refused.
 pub const IO: c_int = 2;
-/// What is read is no whole stream.
+/// The input is no whole stream.
 pub const CORRUPT: c_int = 3;
 /// Reading would take more memory than is allowed.
 pub const LIMIT: c_int = 4;
@@ -83,7 +82,7 @@ pub struct Options {
     pub money: *const Money,
 }
 
-/// What a stream that is to be cheap costs: `breakeven_money`.
+/// The prices for a stream that is to be cheap: `breakeven_money`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Money {
@@ -93,10 +92,10 @@ pub struct Money {
     pub reads: f64,
 }
 
-/// What a program stops its writers by: `breakeven_stop`.
+/// The handle by which a program stops its writers: `breakeven_stop`.
 pub struct StopHandle(Arc<AtomicBool>);
 
-/// What a closed stream came to: `breakeven_summary`.
+/// The totals of a closed stream: `breakeven_summary`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
@@ -182,9 +181,9 @@ pub unsafe extern "C" fn breakeven_stop_free(stop: *mut StopHandle) {
 ///
 /// # Safety
 ///
-/// `path` and the options' method are null or text that ends with a 0, the options' stop is null or of
-/// [`breakeven_stop_new`] and not yet freed, `options` and their money are null or one of their kind,
-/// `writer` is null or may be written to.
+/// `path` and the options' method are null or text that ends with a 0. The options' stop is null or of
+/// [`breakeven_stop_new`] and not yet freed. `options` and their money are null or one of their kind. `writer` is null
+/// or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn breakeven_writer_open(
     path: *const c_char,
@@ -255,9 +254,9 @@ pub unsafe extern "C" fn breakeven_write(
 ///
 /// # Safety
 ///
-/// `writer` is null or of [`breakeven_writer_open`] and not yet closed; `buffer` has `length` bytes
-/// that stay and that nobody changes until [`breakeven_wait`], [`breakeven_wait_for`] of them,
-/// [`breakeven_writer_close`] or [`breakeven_writer_abandon`] returned.
+/// `writer` is null or of [`breakeven_writer_open`] and not yet closed. `buffer` has `length` bytes that stay and that
+/// nobody changes until [`breakeven_wait`], [`breakeven_wait_for`] of them, [`breakeven_writer_close`] or
+/// [`breakeven_writer_abandon`] returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn breakeven_write_async(
     writer: *mut WriterHandle,
@@ -292,8 +291,7 @@ pub unsafe extern "C" fn breakeven_wait(writer: *mut WriterHandle) -> c_int {
 ///
 /// # Safety
 ///
-/// `writer` is null or of [`breakeven_writer_open`] and not yet closed. What `buffer` points to is not
-/// looked at.
+/// `writer` is null or of [`breakeven_writer_open`] and not yet closed. The bytes behind `buffer` are not looked at.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn breakeven_wait_for(
     writer: *mut WriterHandle,
@@ -397,8 +395,8 @@ pub unsafe extern "C" fn breakeven_reader_open(
 ///
 /// # Safety
 ///
-/// `reader` is null or of [`breakeven_reader_open`] and not yet closed; `buffer` has room for
-/// `length` bytes, which nobody else uses now; `done` is null or may be written to.
+/// `reader` is null or of [`breakeven_reader_open`] and not yet closed. `buffer` has room for `length` bytes, which
+/// nobody else uses now. `done` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn breakeven_read(
     reader: *mut ReaderHandle,
@@ -478,7 +476,7 @@ fn code_of(error: &Error) -> c_int {
         Error::Unsupported { .. } => UNSUPPORTED,
         Error::Panicked { .. } => PANIC,
         Error::Interrupted => STOPPED,
-        // Whatever else the library may come to say ends the stream.
+        // Any later error of the library ends the stream.
         _ => POISONED,
     }
 }

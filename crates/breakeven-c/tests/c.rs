@@ -1,5 +1,5 @@
-//! The C library as C programs see it: the header against the numbers and layouts here, the example
-//! solver compiled and run with either library, and misuse through the functions themselves.
+//! The C library as C programs see it: the header against the numbers and layouts here, the example solver compiled and
+//! run with either library, and misuse through the functions themselves.
 //!
 //! `unsafe` here: the functions are called with pointers, right ones and null ones.
 #![allow(unsafe_code)]
@@ -297,7 +297,7 @@ fn a_program_writes_the_same_bytes_every_time_and_stops_itself() {
     assert!(stored[0] == stored[1] && stored[2] == stored[3] && stored[5] == stored[6]);
     let [fast, small, short, long] = [0, 2, 4, 5].map(|it| stored[it].len());
     assert!(small < fast, "{small}, {fast}");
-    // What is kept longer is worth more work.
+    // A stream that is kept longer is worth more work.
     assert!(long < short, "{long}, {short}");
     // Beside the seven streams stand the program and its source alone.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 9);
@@ -394,7 +394,7 @@ fn null_pointers_are_refused() {
     let text = text_of(&path);
     let buffer = [0_u8; 8];
     let bytes = buffer.as_ptr().cast::<c_void>();
-    // SAFETY: null pointers are what is tried; the others are what the functions ask for.
+    // SAFETY: the test passes null pointers; the others are as the functions ask.
     unsafe {
         let none = ptr::null::<c_char>();
         assert_eq!(
@@ -690,7 +690,7 @@ fn a_stream_without_a_table_is_read_in_order() {
     assert_eq!(read(reader, 99_999, 30_000), (OK, data[30_000..].to_vec()));
     // SAFETY: an open reader, not used again.
     unsafe { breakeven_reader_close(reader) };
-    // Damage is told, behind the bytes that are right.
+    // Damage is reported, behind the bytes that are right.
     let middle = stream.len() / 2;
     stream[middle] ^= 1;
     fs::write(&path, &stream).unwrap();
@@ -845,7 +845,7 @@ fn one_of_several_buffers_is_waited_for_and_may_then_be_changed() {
     let (code, writer) = open(&path, Some(&options));
     assert_eq!(code, OK, "{}", message());
     let place = |bytes: &[u8]| bytes.as_ptr().cast::<c_void>();
-    // SAFETY: an open writer, and buffers that stay, the first of which is changed when it was waited for.
+    // SAFETY: an open writer, and buffers that stay; the first is changed only after the wait for it.
     unsafe {
         assert_eq!(
             breakeven_write_async(writer, place(&first), first.len(), 0),
