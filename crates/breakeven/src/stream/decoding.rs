@@ -16,8 +16,8 @@ pub struct ReaderOptions {
     pub ratio_max: Option<f64>,
     /// The largest window of a frame that is decoded in pieces. Default 128 MiB.
     pub window_bytes_max: u64,
-    /// The bytes of a frame decoded in pieces that are held back until its check is verified. Of a longer frame, wrong
-    /// bytes may come before the error. Default 0.
+    /// The bytes of a frame decoded in pieces that are held back until its check is verified. Of a longer frame, or
+    /// without memory for it, wrong bytes may come before the error. Default 0.
     pub held_bytes_max: usize,
     /// Whether what follows the last frame and is none is left alone, instead of being an error.
     /// Default false.

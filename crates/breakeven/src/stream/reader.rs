@@ -370,7 +370,11 @@ impl<R: Read> Reader<R> {
         while written < held_bytes_max && !ended {
             if written == piece.content.len() {
                 let longer = (2 * written).min(held_bytes_max);
-                set_length(&mut piece.content, longer)?;
+                match set_length(&mut piece.content, longer) {
+                    // Without memory to hold it, it is handed out as it comes.
+                    Err(Error::OutOfMemory { .. }) => break,
+                    other => other?,
+                }
             }
             let (source, target) = (self.input.window(), &mut piece.content[written..]);
             let step = decoder
