@@ -307,7 +307,7 @@ fn settings_are_suggested_that_the_tool_takes() {
     assert_eq!(run("zstd -dcq log.txt.zst"), raw);
 }
 
-/// What each tool is told is of the blocks that it compresses alone and of the room that these take in it.
+/// The settings for each tool are for the blocks that it compresses alone, and for their room in it.
 #[test]
 fn tools_are_judged_in_their_own_units() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
@@ -426,7 +426,7 @@ fn bad_options_are_usage_errors() {
     let (log, noise) = (data.path().join("log.txt"), data.path().join("noise"));
     let output = run(&cache, &[&"replay", &log, &"--skew=zipf:x"]);
     check_refused(&output, 2, &["zipf:S"]);
-    // What only options together, or with what they meet, make wrong.
+    // Options that are wrong only together, or with their surroundings.
     let output = run(
         &cache,
         &[
@@ -586,8 +586,7 @@ fn a_cache_is_simulated_on_a_recorded_trace() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace.txt");
-    // Round and round over 1,000 buffers, of which 250 fit raw: a cache that compresses nothing misses
-    // nearly always.
+    // Round and round over 1,000 buffers; 250 fit raw. A cache that compresses nothing misses nearly always.
     let keys = (0..20_000u32).map(|at| (at % 1000).to_string() + "\n");
     fs::write(&trace, keys.collect::<String>()).expect("a file");
     let option = format!("--trace={}", trace.display());

@@ -271,7 +271,7 @@ fn advise_on(server: &Server) {
         assert!(output.status.success(), "{message}");
         String::from_utf8(output.stdout).expect("text")
     };
-    // Whatever the machine, memory is worth more than its work.
+    // On any machine memory is worth more than its work.
     let text = advise(&["--miss=1s"]);
     assert!(
         text.starts_with("Compress: the same memory would hold"),

@@ -1,4 +1,4 @@
-//! What `advise` says of btrfs, beside what a btrfs of this kernel really stores under the line that it prints.
+//! The advice on btrfs, beside the bytes that a btrfs of this kernel really stores under the printed setting.
 //!
 //! Wants root, loop devices and btrfs-progs; says so where they are missing.
 
@@ -13,7 +13,7 @@ use super::{breakeven, noise};
 
 /// Bytes of each file: 24 extents of 128 KiB.
 const BYTES: usize = 3 << 20;
-/// What a file takes may differ from what is said by so much: the kernel's codec is another version.
+/// The size of a file may differ from the advice by so much: the kernel's codec is another version.
 const TOLERANCE: f64 = 0.05;
 
 /// Twelve kinds of files, those among them that the kernel's guess judges wrongly.
@@ -134,7 +134,7 @@ impl Drop for Btrfs {
     }
 }
 
-/// What is said of btrfs for a file.
+/// The advice on btrfs for a file.
 fn suggestion(file: &Path) -> SuggestionReport {
     let cache = tempfile::tempdir().expect("a folder");
     let mut command = breakeven(&cache);

@@ -1,4 +1,4 @@
-//! `breakeven compare` as CI meets it: what counts as changed, what is said, and what is refused.
+//! `breakeven compare` as CI meets it: the changes that count, the messages, and the refusals.
 
 use std::fs;
 use std::path::PathBuf;

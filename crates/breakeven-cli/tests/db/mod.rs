@@ -34,7 +34,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// Advice foretells what an import would make, and what a commit would write then.
+/// Advice predicts the sizes of an import, and of a commit then.
 fn check_advice(database: &Path) {
     let cache = tempfile::tempdir().unwrap();
     let advised = said(&run(&cache, &[&"advise", &"--time=1", &database]));
@@ -111,7 +111,8 @@ fn a_database_goes_in_is_looked_at_and_comes_out_the_same() {
     assert!(found >= 6, "{found} of {tried}");
 }
 
-/// In every sector once: what can be read is as it was, what cannot is zeros and named, and the exit code says so.
+/// In every sector once: readable pages are as they were, unreadable ones are zeros and named, and the exit code says
+/// so.
 #[test]
 fn what_can_be_read_of_a_damaged_database_comes_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +162,7 @@ fn what_can_be_read_of_a_damaged_database_comes_out() {
             assert!(lost > 0 && said.contains("not all of it"), "{said}");
             parts += 1;
         } else {
-            // What leads to the pages is lost: that is for a repair.
+            // The path to the pages is lost: that is for a repair.
             fs::write(path("out"), b"").unwrap();
             refused += 1;
         }
@@ -238,7 +239,7 @@ fn a_database_without_its_beginning_is_repaired() {
     let mut bytes = fs::read(path("small")).unwrap();
     let whole = db(&["fsck", "--repair", "small"]);
     assert!(whole.status.success() && fs::read(path("small")).unwrap() == bytes);
-    // One superblock is enough, and its loss is told until it is repaired.
+    // One superblock is enough, and its loss is reported until it is repaired.
     for at in [100, 4096 + 100] {
         bytes[at] ^= 1;
         fs::write(path("small"), &bytes).unwrap();
@@ -248,7 +249,7 @@ fn a_database_without_its_beginning_is_repaired() {
         assert!(!said(&db(&["fsck", "small"])).contains("one of the two superblocks"));
         bytes = fs::read(path("small")).unwrap();
     }
-    // A file that was cut is told.
+    // A file that was cut is reported.
     fs::write(path("small"), &bytes[..bytes.len() - 700]).unwrap();
     let cut = db(&["fsck", "small"]);
     assert!(
@@ -349,7 +350,7 @@ fn db(folder: &TempDir, arguments: &[&str]) -> Output {
     run(folder, &all)
 }
 
-/// Names are bytes: one that is no text is the same file in every command, and so is what lies beside it.
+/// Names are bytes. One that is no text is the same file in every command, and so are the files beside it.
 #[test]
 fn names_that_are_no_text_are_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -377,7 +378,7 @@ fn names_that_are_no_text_are_names() {
     assert!(fs::read(&plain).unwrap() == fs::read(&back).unwrap());
     let there = check(["db", "export"], [&small, &back], false);
     assert!(there.contains("exists") && !there.contains('\0'), "{there}");
-    // What lies beside it is found.
+    // The files beside it are found.
     fs::write(path(b"\xffplain-wal"), b"rows").unwrap();
     let refused = check(["db", "import"], [&plain, &path(b"other")], false);
     assert!(refused.contains("write-ahead log beside it"), "{refused}");

@@ -1,5 +1,5 @@
-//! Sources that change while they are packed: cut, grown, replaced, unlinked. What comes out decodes to what was
-//! read, or the file that stood there before is still there; and a source that changed is never removed.
+//! Sources that change while they are packed: cut, grown, replaced, unlinked. The output decodes to the bytes that were
+//! read, or the file that stood there before is still there. A source that changed is never removed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -20,7 +20,7 @@ const TRIES: usize = 50;
 /// How often it is looked where a program stands, before it is held to be stuck.
 const LOOKS: usize = 100_000_000;
 
-/// What happens to a source.
+/// The change of a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Change {
     Cut,
@@ -94,8 +94,8 @@ fn is_stopped_between(child: &Child, bytes: &Range<u64>) -> bool {
     panic!("it does not stop");
 }
 
-/// Runs a program that is prepared until it can be stopped between two places of what it reads; changes something then, and
-/// lets it end.
+/// Runs a prepared program until it can be stopped between two places of its input; changes something then, and lets it
+/// end.
 pub fn changed_while(
     prepare: impl Fn() -> Command,
     bytes: Range<u64>,
@@ -132,7 +132,7 @@ fn packed_while(folder: &TempDir, options: &[&str], change: Change, at: usize) -
         command.env("BREAKEVEN_CACHE", folder.path());
         command
     };
-    // What its start reads of other files is less than a MiB.
+    // At its start it reads less than a MiB of other files.
     let bytes = at as u64..(SOURCE_BYTES - (1 << 20)) as u64;
     changed_while(prepare, bytes, || change.make(&file))
 }

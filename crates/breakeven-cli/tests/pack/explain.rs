@@ -12,7 +12,7 @@ fn blocks(found: &Value) -> &Vec<Value> {
     found["blocks"].as_array().expect("blocks")
 }
 
-/// What is told of a file is what `pack` makes of it.
+/// The report on a file is that of the stream that `pack` makes of it.
 #[test]
 fn a_long_frame_is_told_as_it_is_packed() {
     let (folder, data) = folder();

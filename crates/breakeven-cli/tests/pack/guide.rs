@@ -1,5 +1,5 @@
-//! What the guide and the README say to type, typed: over a link, into an object store, and to be read
-//! by stock programs.
+//! The commands of the guide and the README, run: over a link, into an object store, and with output for stock
+//! programs.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::{folder, message, ok};
 use crate::page::left_out;
 
-/// Programs that stand in for those of a network: what they are told happens in a folder of this machine.
+/// Programs that stand in for those of a network: they do their work in a folder of this machine.
 const FAR: [(&str, &str); 3] = [
     // As sshd does: the words behind the host go to a shell.
     ("ssh", "shift; cd \"$FAR\" && exec sh -c \"$*\""),

@@ -1,5 +1,5 @@
-//! The letters and words of zstd: each does what it does there, or nothing, or is refused in a sentence that names ours;
-//! and the program by zstd's names. Cases of zstd's own tests of its command line are told again here.
+//! The letters and words of zstd: each does the same here, or nothing, or is refused in a sentence that names ours.
+//! Also the program under zstd's names. Cases of zstd's own tests of its command line are repeated here.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use super::{folder, message, names, ok};
 use crate::noise;
 
-/// What an option comes to.
+/// The outcome of an option.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
-    /// What it makes decodes to the file.
+    /// Its output decodes to the file.
     Packs,
     /// It is refused, and this is named instead.
     Names(&'static str),
@@ -236,7 +236,7 @@ fn check(folder: &TempDir, lines: &str, expected: &[u8]) {
     );
 }
 
-/// What a link leads to is not what was named: it stays, whichever way, and the link is replaced.
+/// The user did not name the target of a link: it stays, in every case, and the link is replaced.
 #[test]
 fn an_output_is_never_written_through_a_link_to_a_file() {
     let (folder, data) = folder();
@@ -429,7 +429,7 @@ fn by_zstds_names_it_takes_its_place() {
     }
     let found = frames("cat file | zstd >out; breakeven info --json out");
     assert_eq!(found["frames"]["zstd"], 1);
-    // What is wrong is 1, as scripts expect it of zstd.
+    // A fault is 1, as scripts expect it of zstd.
     for line in [
         "zstd --no-such file",
         "zstd -D dict file",

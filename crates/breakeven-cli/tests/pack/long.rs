@@ -1,5 +1,5 @@
-//! Long frames: levels as they are typed to `zstd`, files that are kept, and what one-shot decoders read; and
-//! what `unpack` makes of the streams of others.
+//! Long frames: levels as they are typed to `zstd`, files that are kept, and input for one-shot decoders. Also the
+//! output of `unpack` for the streams of others.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -188,7 +188,7 @@ fn a_slow_pipe_is_written_whole_and_a_told_link_gets_one_frame() {
     ok(&output);
     let output = run(&folder, &[&"cat", &folder.path().join("out")]);
     assert!(output.stdout == data, "{}", message(&output));
-    // Told of the link it is one frame from the start. How many bytes it has is the machine's doing.
+    // With the link given it is one frame from the start. Its length depends on the machine.
     let frames = |options: &[&str]| {
         packed(&folder, options);
         let output = run(

@@ -43,7 +43,7 @@ fn ok(output: &Output) {
     assert_eq!(output.status.code(), Some(0), "{}", message(output));
 }
 
-/// Names of what is in a folder, sorted, but for what the program learned of the machine.
+/// Names of the entries of a folder, sorted, without the program's measurements of the machine.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder");
     let names = entries.map(|entry| entry.expect("an entry").file_name());
@@ -183,7 +183,7 @@ fn a_file_is_the_same_whatever_the_links_that_write_it() {
     ok(&run(&folder, &[&"pack", &"-f", &"--links", &"3", &file]));
     let output = run(&folder, &[&"cat", &packed]);
     assert!(output.stdout == data.repeat(5), "{}", message(&output));
-    // What has no places cannot be written to by several.
+    // Several threads cannot write to a target without places.
     for more in [&["-c"][..], &["-o", "/dev/null"]] {
         let mut command = breakeven(&folder);
         command.args(["pack", "--links", "2"]).args(more).arg(&file);
@@ -540,7 +540,7 @@ fn what_is_closed_is_no_empty_input_and_swallows_no_output() {
         assert!(text.contains(expected.unwrap_or("")), "{line}: {text}");
         assert_eq!(names(folder.path()), ["file", "file.zst"], "{line}");
     }
-    // What somebody leads nowhere is no error.
+    // A source that the user sends nowhere is no error.
     let output = run(&folder, &[&"pack", &"-c"]);
     ok(&output);
     assert!(!output.stdout.is_empty());

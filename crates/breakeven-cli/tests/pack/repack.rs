@@ -84,7 +84,7 @@ fn another_file_takes_the_smaller_of_both() {
         &[&"repack", &"--keep", &"3650", &packed, &"-o", &other],
     );
     assert_eq!(output.status.code(), Some(1), "it exists");
-    // What is dense already is copied.
+    // A dense file is copied.
     let copy = folder.path().join("copy.zst");
     ok(&run(
         &folder,

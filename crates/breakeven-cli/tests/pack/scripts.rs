@@ -42,8 +42,8 @@ fn tar_packs_by_a_program_that_is_named() {
     }
 }
 
-/// What stands between two ends of a copy: the program at one end, and at the other, with a pipe that is slow to be read
-/// between them.
+/// The parts between two ends of a copy: the program at one end and at the other, with a pipe between them that is slow
+/// to be read.
 #[test]
 fn streams_of_backups_go_through_a_pipe() {
     for (sender, receiver) in [
@@ -68,7 +68,7 @@ fn streams_of_backups_go_through_a_pipe() {
     }
 }
 
-/// What rsync found to be sent goes through a pipe, and rsync takes it at the other end.
+/// The batch that rsync found to be sent goes through a pipe, and rsync takes it at the other end.
 #[test]
 fn batches_of_rsync_go_through_a_pipe() {
     if !is_there("rsync") {

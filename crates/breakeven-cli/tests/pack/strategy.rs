@@ -190,7 +190,7 @@ fn energy_weighs_the_time_of_a_link_against_the_cores() {
         text.contains("J to write it and read it 1.00 times"),
         "{text}"
     );
-    // As a row of frames, too, of which each block is booked.
+    // As a row of frames, too, with each block booked.
     let text = stdout(&with(&["--ledger", "--mixed", "--link", "1MB/s"]).1);
     assert!(
         text.contains(" J on blocks") || text.contains("too few blocks"),
@@ -286,7 +286,7 @@ fn hints_on_ranges_are_followed() {
         half > dense + 500_000 && half < raw,
         "{dense}, {half}, {raw}"
     );
-    // What is told twice counts as it was told last, but for hints, which add up.
+    // The last of two equal options counts, except for hints, which add up.
     let twice = ["-f", "-T2", "-T1", "-qq", "--link", "9GB/s"];
     let (same, _) = packed(&folder, &[&twice[..], &first].concat());
     assert!(same > dense + 500_000 && same < raw, "{same}");
@@ -317,7 +317,7 @@ fn deterministic_streams_are_the_same_bytes_every_time() {
             let (stored, _) = packed(&folder, &all);
             assert!(stored < data.len() as u64 / 2, "{options:?}: {stored}");
             streams.push(fs::read(&target).expect("the packed file"));
-            // What another run taught is of no account.
+            // The measurements of another run are of no account.
             packed(&folder, &["--link", "1MB/s", "--strategy", "smallest"]);
         }
         assert!(

@@ -1,4 +1,4 @@
-//! File systems that refuse metadata, systems without memory, files with holes, and what is no stream.
+//! File systems that refuse metadata, systems without memory, files with holes, and inputs that are no stream.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -59,7 +59,7 @@ fn refusing(folder: &Path) -> Option<PathBuf> {
 /// When the sources were written to.
 const WRITTEN: i64 = 1_500_000_000;
 
-/// Runs a command whose calls of some names are refused, and checks what it says and what is kept.
+/// Runs a command whose calls of some names are refused, and checks its message and the files that stay.
 fn check_refused(library: &Path, refused: &str, words: &[&str], line: &str) {
     let (folder, data) = folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
@@ -208,7 +208,7 @@ fn without_memory_a_sound_stream_is_not_called_corrupt_and_packing_takes_less() 
             match output.status.code() {
                 Some(0) => assert!(kib >= 30_000 || line.contains("row"), "{line} in {kib} KiB"),
                 Some(1) if text.contains("not enough memory") => told += 1,
-                // What cannot be given up: the program itself, and its first threads.
+                // The parts that cannot be given up: the program itself, and its first threads.
                 code => assert!(kib < 40_000, "{line} in {kib} KiB: {code:?}, {text}"),
             }
         }
@@ -267,7 +267,7 @@ fn holes_are_packed_as_the_zeros_that_they_are() {
         let output = run(&folder, &[&"cat", &packed]);
         assert!(output.stdout == content, "{options:?}");
     }
-    // What is read from where standard input stands.
+    // The bytes from the present position of standard input.
     let output = Command::new("sh")
         .args([
             "-c",
@@ -392,7 +392,7 @@ fn what_is_no_stream_is_passed_through_where_that_is_asked_for() {
     assert_eq!(names(folder.path()), ["file", "file.zst", "plain"]);
 }
 
-/// Zeros take as long as what they are looked for in is far: into a file that is mostly zeros it looks no further than `zstd`,
+/// Looking for zeros takes as long as the file is. Into a file that is mostly zeros it looks no further than `zstd`,
 /// and past long runs of them not at all.
 #[test]
 fn what_is_mostly_zeros_is_packed_without_looking_for_them() {

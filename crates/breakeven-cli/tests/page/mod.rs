@@ -37,7 +37,7 @@ struct State {
     tables: Option<Tables>,
 }
 
-/// The rows of the tables, and whether it is told which of them stand still.
+/// The rows of the tables, and whether the rows that stand still are named.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct Tables {
     file: Vec<String>,
@@ -109,8 +109,8 @@ pub fn browse(browser: &str, page: &Path, arguments: &[String]) -> Output {
 
 const EXAMPLE: &str = include_str!("../../src/report/example.json");
 
-/// The example with other terms, an offload device among them: what the sliders can ask for, and
-/// what they cannot.
+/// The example with other terms, an offload device among them: those that the sliders can set, and those that they
+/// cannot.
 fn other_example() -> String {
     let mut report: serde_json::Value = serde_json::from_str(EXAMPLE).expect("JSON");
     report["terms"]["reads_per_write"] = serde_json::json!({"mean": 12, "low": 12, "high": 12});

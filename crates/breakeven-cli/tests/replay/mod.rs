@@ -73,8 +73,8 @@ fn policies_stand_side_by_side() {
     // A miss is what the dearest access cost, to the width of a bucket.
     let dearest = tail(0, "p999");
     assert!((dearest / 10_000.0 - 1.0).abs() < 0.02, "{dearest}");
-    // A loop over more pages than fit raw, and fewer than fit compressed. What holds 128 pages, all there is
-    // memory for, hits 127 of the other 199 at best (Belady 1966); compressed each is missed once.
+    // A loop over more pages than fit raw, and fewer than fit compressed. A cache of 128 raw pages, which is all the
+    // memory, hits 127 of the other 199 at best (Belady 1966); compressed each is missed once.
     let misses_min = 8000.0 * 72.0 / 199.0;
     assert!(of(0, "misses") > misses_min, "{rows}");
     assert!(of(1, "misses") < 400.0, "{rows}");
@@ -276,7 +276,7 @@ fn a_trace_may_come_through_a_pipe() {
     );
 }
 
-/// What a trace asks for may be more than the files: a key is a page of its own that looks like one of them.
+/// The keys of a trace may be more than the files: a key is a page of its own that looks like one of them.
 #[test]
 fn memory_is_for_a_quarter_of_what_is_asked_for() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
@@ -356,7 +356,7 @@ fn what_cannot_be_replayed_is_refused() {
     }
 }
 
-/// Whatever is asked for, there is an answer or a reason, and no crash.
+/// Every request has an answer or a reason, and no crash.
 #[test]
 fn absurd_sizes_and_keys_are_no_trouble() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());

@@ -135,7 +135,7 @@ fn those_who_misbehave_harm_no_other() {
     good.is_served();
 }
 
-/// What waits for clients is within the memory that was given, as memcached's items are.
+/// The bytes that wait for clients are within the given memory, as memcached's items are.
 #[test]
 fn what_waits_to_be_read_is_bounded() {
     const CLIENTS: usize = 200;
@@ -252,7 +252,7 @@ fn without_descriptors_clients_wait_and_nobody_is_dropped() {
         stream.write_all(b"mn\r\n").unwrap();
     }
     good.is_served();
-    // Who waits has a turn when others go.
+    // A waiting client has a turn when others go.
     while !all.is_empty() {
         let mut served = all.drain(..10).collect::<Vec<_>>();
         for stream in &mut served {

@@ -1,7 +1,7 @@
 //! memcached's own tests, out of the sources that `tools/setup test` fetches, on our server.
 //!
-//! Each file of tests is a program in Perl that starts servers of its own. What fails must be in `exclusions.txt` with
-//! its reason, and what is there must fail, so that the list stays true, but for what is marked as doing either.
+//! Each file of tests is a program in Perl that starts servers of its own. A failing test must be in `exclusions.txt`
+//! with its reason, and a test there must fail, so that the list stays true. Tests marked as doing either are exempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,9 +20,9 @@ mod tools;
 
 /// Seconds after which a file counts as hanging: a deadline, not a measurement.
 const DEADLINE_SECONDS: &str = "300";
-/// What is run at the same time: most of it waits for seconds to pass.
+/// The test files that run at the same time: most of them wait for seconds to pass.
 const WORKERS: usize = 4;
-/// What the suite comes to, at least.
+/// The least number of test files in the suite.
 const FILES_MIN: usize = 45;
 const TESTS_MIN: usize = 57_000;
 
@@ -36,9 +36,9 @@ done
 exec "$BREAKEVEN" serve "$@"
 "#;
 const TIMED_RUN: &str = "#!/bin/sh\nshift\nexec \"$@\"\n";
-/// In a build for debugging, memcached moves its clock when told to; here the seconds pass,
-/// and one more, since seconds of the server begin when it did. What sleeps a second to see one pass sleeps a third longer,
-/// so that a busy machine may be late to begin it.
+/// In a build for debugging, memcached moves its clock on demand. Here the seconds pass, and one more, since seconds of
+/// the server begin when it did. A test that sleeps a second to see one pass sleeps a third longer, so that a busy
+/// machine may be late to begin it.
 const REAL_CLOCK: &str = "package RealClock;\nuse MemcachedTest ();\nno warnings;\n\
     *CORE::GLOBAL::sleep = sub { select(undef, undef, undef, $_[0] + 0.33); $_[0] };\n\
     *MemcachedTest::mem_move_time = sub { MemcachedTest::sleep($_[1] + 1.1) };\n1;\n";

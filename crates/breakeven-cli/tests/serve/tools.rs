@@ -12,7 +12,7 @@ use crate::page::left_out;
 
 const GUIDE: &str = include_str!("../../../../docs/serve.md");
 
-/// What Prometheus's memcached_exporter reads of `stats`, each a number.
+/// The fields of `stats` that Prometheus's memcached_exporter reads, each a number.
 const EXPORTED: &str = "get_hits get_misses delete_hits delete_misses incr_hits incr_misses decr_hits decr_misses cas_hits \
     cas_misses cas_badval touch_hits touch_misses uptime time cmd_flush cmd_set rusage_user rusage_system bytes limit_maxbytes \
     curr_items total_items bytes_read bytes_written curr_connections total_connections rejected_connections conn_yields \

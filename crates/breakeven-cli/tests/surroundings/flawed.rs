@@ -1,4 +1,4 @@
-//! A file system that shows a folder as it is, and has one flaw: what servers behind a mount say no to, or how late they answer.
+//! A file system that shows a folder as it is, and has one flaw: a refusal of servers behind a mount, or a late answer.
 //!
 //! It knows nothing of attributes, room set aside and holes, as many such servers. Each inode is held by a descriptor of
 //! its own for as long as the kernel knows it, so that names may change.
@@ -28,7 +28,7 @@ use rustix::io::Errno as SystemError;
 
 use super::matrix::Flaw;
 
-/// What the kernel may keep of what it is told: nothing.
+/// The time for which the kernel may keep an answer: none.
 const KEPT: Duration = Duration::ZERO;
 /// How late a call is answered that looks at an inode: as by a server some hundred kilometres away.
 const LATE: Timespec = Timespec {
@@ -59,7 +59,7 @@ pub fn mount(below: &Path, target: &Path, flaw: Flaw) -> io::Result<BackgroundSe
     fuser::spawn_mount(served, target, &Config::default())
 }
 
-/// An inode that the kernel knows, and how often it was told of it.
+/// An inode that the kernel knows, and how often it got it.
 struct Held {
     inode: OwnedFd,
     lookups: u64,

@@ -13,7 +13,7 @@ const TMPFS: &str =
 /// File systems on which everything is as anywhere.
 const FILE_SYSTEMS: [Ground; 5] = [
     on(TMPFS),
-    // What is there lies below, where nothing may be changed.
+    // The present files lie below, where nothing may be changed.
     on(
         r#"mkdir inside layers; mount -t tmpfs none layers; mkdir layers/lower layers/upper layers/work; cp -a "$PLACE/." layers/lower; mount -t overlay -o lowerdir=layers/lower,upperdir=layers/upper,workdir=layers/work none inside; umount -l layers"#,
     ),
@@ -58,7 +58,7 @@ const REFUSING: [Ground; 9] = [
     flawed(Flaw::Name(libc::ENOSYS)),
 ];
 
-/// What limits a quota to what is there, and some KiB.
+/// Limits a quota to the present use, and some KiB.
 macro_rules! limit_to {
     ($more:literal) => {
         concat!(
@@ -148,7 +148,7 @@ const USERS: [Surrounding; 4] = [
     ),
 ];
 
-/// The same without what else there is to a system: no process or thread more, a folder of which nothing may be looked at.
+/// The same without other parts of a system: no further process or thread, and a folder that may not be looked at.
 const POOR: [Surrounding; 2] = [
     Surrounding(
         r#"setpriv --reuid 12345 --regid 12345 --clear-groups bash -c 'ulimit -u 1; exec "$@"' bash "$@""#,

@@ -1,7 +1,7 @@
-//! Every command in every surrounding: what it does anywhere else, or a sentence and its code; never a panic, a hang, a
-//! file that is left, or success without the bytes.
+//! Every command in every surrounding. It must work as anywhere else, or give a sentence and its code. It must never
+//! panic, hang, leave a file, or succeed without the bytes.
 //!
-//! What a job says and makes is known from two runs of it where nothing is odd. What both say alike has to be said anywhere.
+//! Two runs of a job where nothing is odd give its usual output and files. The words common to both must come anywhere.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use super::{Place, meddle, said};
 use crate::allowed_processor;
 use crate::page::left_out;
 
-/// Small jobs, of which each makes something that the second line, for a shell, tells about.
+/// Small jobs. Each makes something, and the second line, for a shell, checks it.
 pub(super) const JOBS: [(&str, &str); 27] = [
     ("pack -q file -o new", "$B unpack -q -c new"),
     ("pack -q -c file", READS_PRINTED),
@@ -61,7 +61,7 @@ pub(super) const JOBS: [(&str, &str); 27] = [
     ),
 ];
 
-/// What is printed is data, and the proof reads it.
+/// The output is data, and the proof reads it.
 pub(super) const READS_PRINTED: &str = "$B unpack -q -c -";
 
 /// Reports that no two runs print alike: they tell speeds, which load changes.
@@ -225,12 +225,12 @@ const ADD: &str = "vault -r store -p password add tree";
 const RESTORE: &str = "vault -r store -p password restore 1 -t back";
 const VERIFY: &str = "vault -r store -p password verify";
 
-/// What a job owes.
+/// The duty of a job.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Owes {
     /// All that it does elsewhere.
     All,
-    /// The same but for what it prints, which nobody gets: who prints data may fail.
+    /// The same except for its output, which nobody gets: a job that prints data may fail.
     Work,
     /// That, or a sentence.
     AllOrSentence,
@@ -370,7 +370,7 @@ const SURROUNDINGS: [Surrounding; 78] = [
         All,
         false,
     ),
-    // What is printed gets nowhere.
+    // The output gets nowhere.
     Surrounding(r#""$@" >&-"#, Work, true),
     Surrounding(r#""$@" >/dev/full"#, Work, true),
     Surrounding(r#""$@" > >(:)"#, Work, true),
@@ -422,14 +422,14 @@ const SURROUNDINGS: [Surrounding; 78] = [
 pub(super) struct Ground {
     /// Makes `inside`, of the files that are in `$PLACE`.
     pub(super) prepare: &'static str,
-    /// What is done to it before the job begins, and undone after it has ended.
+    /// The preparation before the job begins; it is undone after the job has ended.
     pub(super) spoil: &'static str,
     pub(super) mend: &'static str,
-    /// What is wrong with the file system that shows it.
+    /// The flaw of the file system that shows it.
     pub(super) flaw: Option<Flaw>,
 }
 
-/// What a server behind a mount may refuse, or how else it is no disk.
+/// A refusal of a server behind a mount, or another difference from a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     Close,
@@ -511,7 +511,7 @@ impl Cell<'_> {
     }
 }
 
-/// What a job came to: its code, what it printed, what the second line says, and the names that there are.
+/// The outcome of a job: its code, its output, the output of the second line, and the names of the files.
 struct Outcome {
     output: Output,
     proof: Vec<u8>,
@@ -557,7 +557,7 @@ impl Stage {
             stage.place.add_vault();
             jobs.extend(VAULT_JOBS);
             if is_full() {
-                // What other programs need to do the same.
+                // Files that other programs need for the same work.
                 let folder = stage.place.0.path();
                 let lines = "tar -cf tar tree; restic -q -r restic init && restic -q -r restic backup tree || :";
                 let made = stage.shell(folder, lines, "").current_dir(folder).status();
@@ -626,7 +626,7 @@ impl Stage {
         around(cell.ground.mend);
         #[cfg(feature = "mount")]
         if let Some(shown) = shown {
-            // What is there is looked at where nothing is wrong.
+            // The files there are looked at where nothing is wrong.
             around("umount -l inside; rmdir inside; mv below inside");
             shown.join().expect("it served to its end");
         }
@@ -694,14 +694,14 @@ fn names_in(folder: &Path) -> Vec<String> {
                 .to_string_lossy()
                 .into_owned()
         })
-        // What mkfs makes in a file system of its own.
+        // A folder that mkfs makes in a file system of its own.
         .filter(|name| name != "lost+found")
         .collect();
     names.sort();
     names
 }
 
-/// What was printed: a report without its figures and their units, since some are of times, speeds and room.
+/// The output: a report without its figures and their units, since some are of times, speeds and room.
 fn printed(output: &Output) -> Vec<u8> {
     let Ok(text) = std::str::from_utf8(&output.stdout) else {
         return output.stdout.clone();
@@ -714,7 +714,7 @@ fn printed(output: &Output) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What a job does where nothing is odd, which two runs of it tell.
+/// The usual result of a job where nothing is odd, from two runs of it.
 struct Usual {
     line: &'static str,
     proof: &'static str,
@@ -727,10 +727,10 @@ struct Usual {
 /// The code of a vault's command that did a part of its work.
 const PARTIAL: i32 = 3;
 
-/// What a shell tells of a command that SIGPIPE ended.
+/// A shell's code for a command that SIGPIPE ended.
 const READER_GONE: i32 = 141;
 
-/// What a shell tells that may not fork.
+/// The code of a shell that may not fork.
 const FORK_REFUSED: i32 = 254;
 
 /// Says what is wrong about an outcome, if anything is; whether the job went on, else.
@@ -862,7 +862,7 @@ pub(super) fn try_all(stage: &Stage, jobs: &[(&'static str, &'static str)], cell
     );
 }
 
-/// What cells came to.
+/// The totals of cells.
 #[derive(Default)]
 struct Tally {
     went_on: usize,
@@ -944,7 +944,7 @@ fn every_command_is_right_in_every_surrounding() {
     try_all(&stage, &jobs, &cells(&SURROUNDINGS, PLAIN));
 }
 
-/// What SQLite says of a full disk.
+/// SQLite's message for a full disk.
 const DISK_IS_FULL: &str = "database or disk is full";
 
 #[test]

@@ -1,5 +1,5 @@
-//! Commands in surroundings that mean them no good: killed at any call, on file systems that refuse, with streams that
-//! are closed, full or read by nobody.
+//! Commands in hostile surroundings: killed at any call, on file systems that refuse, with streams that are closed,
+//! full or read by nobody.
 
 #[cfg(feature = "mount")]
 mod flawed;
@@ -22,7 +22,7 @@ use crate::page::left_out;
 
 /// SIGKILL, as a shell tells it.
 const KILLED: i32 = 128 + 9;
-/// What meddling says where the system does not allow it.
+/// The code of the meddling program where the system does not allow it.
 const NO_MEDDLING: i32 = 125;
 const DEADLINE_SECONDS: &str = "300";
 const EDQUOT: &str = "122";
@@ -156,7 +156,7 @@ fn said(output: &Output) -> String {
 /// A command that makes a file, and how it is seen whether that is whole.
 struct Making {
     line: &'static str,
-    /// What it makes, or makes anew.
+    /// The file that it makes, or makes again.
     made: &'static str,
     /// A line that makes `back` of it, which is as long or as short as this file, byte by byte.
     proof: Option<(&'static str, &'static str)>,
@@ -170,7 +170,7 @@ const fn making(
     Making { line, made, proof }
 }
 
-/// Without a proof what is made is compared with what the command makes when nobody kills it.
+/// Without a proof the result is compared with that of the command when nobody kills it.
 const MAKINGS: [Making; 9] = [
     making(
         "pack -q file -o new",
@@ -260,7 +260,7 @@ fn check_whole(place: &Place, making: &Making, whole: &[u8], how: &str) {
 /// Kills a command at some of its calls, and lets the next one clean up; returns how often it was killed.
 fn kill_at_calls(place: &Place, meddle: &Path, making: &Making, random: &mut fastrand::Rng) -> u32 {
     let made = place.at(making.made);
-    // What is made anew is there before, and stays; what is made is removed for the next time.
+    // A file to be made again is there before, and stays; a new file is removed for the next time.
     let old = fs::read(&made).ok();
     let restore = || match &old {
         Some(old) => fs::write(&made, old).expect("room"),
@@ -393,7 +393,7 @@ fn full() -> File {
     device.expect("a device")
 }
 
-/// Loops of events leave streams so to whom they start; gzip and xz wait, too.
+/// Event loops leave the streams of their children non-blocking; gzip and xz wait, too.
 #[test]
 fn a_stream_that_would_not_wait_is_waited_for() {
     let place = Place::new();
@@ -428,7 +428,7 @@ fn an_answer_does_not_depend_on_who_reads_it() {
         let breakeven = || place.breakeven(line);
         check(line, "read", &mut breakeven(), code, "");
         check(line, "read by nobody", breakeven().stdout(gone()), code, "");
-        // What could not be printed is said, and makes a failure of a success alone.
+        // Lost output is reported, and makes a failure of a success alone.
         let is_compared = line.starts_with("compare");
         let lost = if is_compared { 2 } else { 1 };
         let named = "standard output: No space left";
@@ -497,7 +497,7 @@ fn closed_streams_are_known_before_the_work() {
         assert_eq!(output.status.code(), Some(1), "{line}: {text}");
         assert!(text.contains(word), "{line}: {text}");
     }
-    // Whoever prints nothing needs nobody to read it.
+    // A command that prints nothing needs nobody to read it.
     for line in [
         "disk clone disk disk copy <&- >&- 2>&-",
         "pack -q file -o new <&- >&- 2>&-",
@@ -587,7 +587,7 @@ fn read_one(stream: Option<&mut impl std::io::Read>, first: &mut [u8]) {
     stream.read_exact(first).expect("a line");
 }
 
-/// What goes wrong is found in a vault, whoever reads of it.
+/// A fault in a vault is found, with any reader of the output.
 #[cfg(feature = "vault")]
 #[test]
 fn a_vault_answers_the_same_whoever_reads() {

@@ -1,4 +1,4 @@
-//! Names that hold line feeds, a terminal's commands and what is no UTF-8: each line that is printed is one of ours.
+//! Names that hold line feeds, a terminal's commands and bytes that are no UTF-8: each printed line is one of ours.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use super::Place;
 use super::matrix::{JOBS, READS_PRINTED, VAULT_JOBS};
 
-/// What a line begins with that a name has forged.
+/// The start of a line that a name has forged.
 const FORGED: &str = "breakeven: forged";
 
 /// Jobs beside those of the matrix. Words with a `@` before them are names, too.
@@ -64,7 +64,7 @@ const VAULT_MORE: [&str; 18] = [
     "vault -r @none -p @none list",
 ];
 
-/// What is done to the files that a job is about.
+/// The states of a job's files.
 const STATES: [&str; 4] = ["there", "gone", "folders", "garbage"];
 
 /// Returns the name that stands for a word of a job.
@@ -215,7 +215,7 @@ fn change(path: &Path, state: &str) {
         "garbage" => {
             fs::write(path, b"no file of\x1b[31m\nbreakeven: forged\n ours\xff\n").expect("room")
         }
-        // What is to be made is not there.
+        // The file to be made is not there.
         _ => drop(gone),
     }
 }
