@@ -1,5 +1,5 @@
-//! What is taken of memory: by small blocks and streams that decode to very much, next to nothing; by a
-//! writer, no more than its formula says.
+//! The use of memory. Small blocks and streams that decode to very much take next to nothing. A writer takes no more
+//! than its formula says.
 //!
 //! One test alone in its process, because it looks at the peak of the process's memory. Streams are looked
 //! at in processes of their own, so that none uses what another gave back to the allocator.
@@ -19,13 +19,13 @@ use breakeven::units::BytesPerSecond;
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, Stream};
 
 const TARGET_BYTES: usize = 1 << 20;
-/// What decoding all bombs may add to the memory of the process: the targets, each decoder's
-/// tables, and the allocator's slack.
+/// The most that decoding all bombs may add to the memory of the process: the targets, each decoder's tables, and the
+/// allocator's slack.
 const GROWTH_BYTES_MAX: u64 = 16 << 20;
-/// What reading them as streams may: six frames with contents of up to 1 MiB, a window on the stream, and
+/// The most that reading them as streams may add: six frames with contents of up to 1 MiB, a window on the stream, and
 /// the same.
 const READER_BYTES_MAX: u64 = 16 << 20;
-/// What a process takes beside a writer's buffers and workspaces: stacks, the pool, the allocator's slack.
+/// The memory of a process beside a writer's buffers and workspaces: stacks, the pool, the allocator's slack.
 const BESIDE_BYTES_MAX: u64 = 4 << 20;
 
 /// 8,192 blocks of 128 KiB of zeros in 32 KiB: 1 GiB, with the window size in `window`.

@@ -1,7 +1,7 @@
 //! The library against the outside: programs that know nothing of it, and real file systems.
 //!
-//! What is not there is said and left out (`make test` installs it where it may), and is an error under `CI`. Tests named
-//! `root_*` mount file systems and run only under `make test-root`.
+//! A missing program is named and left out (`make test` installs it where it may), and is an error under `CI`. Tests
+//! named `root_*` mount file systems and run only under `make test-root`.
 
 #[path = "outside/file_systems.rs"]
 mod file_systems;

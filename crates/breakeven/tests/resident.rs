@@ -1,5 +1,4 @@
-//! What a cache adds to its process while blocks of many sizes come and go: never more than its budget and
-//! 3 %.
+//! The growth of a process by a cache while blocks of many sizes come and go: never more than its budget and 3 %.
 //!
 //! Each cache has a process to itself, so that nothing but it is seen, and the test begins itself anew for
 //! that. The process is looked at, and not what the cache says of itself: allocator, codecs and lists are
@@ -15,9 +14,9 @@ use breakeven::cache::{Arm, Cache, CacheOptions, Policy};
 const CASE: &str = "BREAKEVEN_RESIDENT_CASE";
 const TEST: &str = "a_cache_adds_no_more_than_its_budget_to_its_process";
 const BUDGET_BYTES: u64 = 32 << 20;
-/// What the process may be above the budget.
+/// The most of the process, over the budget.
 const SHARE_MAX: f64 = 1.03;
-/// What it must come to, so that it was the cache that was seen.
+/// The least of it, so that the cache was really seen.
 const SHARE_MIN: f64 = 0.8;
 /// How often it is looked at.
 const LOOKS: u64 = 128;

@@ -29,7 +29,7 @@ const TRIALS: u64 = 4;
 
 /// Allocations of a load in a shard, for the list of what is being filled.
 const LOAD_ALLOCATIONS: u64 = 2;
-/// Allocations that a table may take to be made anew.
+/// Allocations that a table may take to be made again.
 const TABLE_ALLOCATIONS_MAX: u64 = 4;
 
 struct Counting;
@@ -137,8 +137,8 @@ fn of_a_stream() {
     }
 }
 
-/// Returns the pages of all frame buffers: one that was never wanted before, or never for a block stored whole,
-/// touches the rest of its own when it is. A fault for every page of every block would be eight times as many.
+/// Returns the pages of all frame buffers. A buffer that was never wanted before, or never for a block stored whole,
+/// touches the rest of its own then. A fault for every page of every block would be eight times as many.
 fn first_touches(workers: u64, block_bytes: usize) -> u64 {
     (2 * workers + 4) * block_bytes as u64 / 4096
 }
@@ -158,7 +158,7 @@ fn usual_block() -> Vec<u8> {
     block.into_bytes()
 }
 
-/// Picks the dearest method for one block, and the others in turn for so many that a context which gives
+/// Picks the dearest method for one block. It picks each of the others for so many blocks that a context which gives
 /// memory back has done so.
 #[derive(Debug)]
 struct Turns {
@@ -240,7 +240,7 @@ fn of_the_usual_methods() {
         writer.flush().unwrap();
     };
     write();
-    // What is tried late, and the parts of a block that is split, take memory.
+    // Late trials, and the parts of a block that is split, take memory.
     let most = (2 * BLOCKS / 8, WORKERS * bytes / 4096);
     count(
         "the usual methods",
@@ -313,7 +313,7 @@ fn of_a_shard() {
     assert!(allocated <= loading + TABLE_ALLOCATIONS_MAX);
 }
 
-/// Hits of a cache: none for what is raw, and for what is compressed the memory that the guard keeps.
+/// Hits of a cache: none for a raw block, and for a compressed one the memory that the guard keeps.
 fn of_a_cache() {
     let cache: Cache<u64> = Cache::new(CacheOptions {
         budget_bytes: CACHE_BYTES,

@@ -1,8 +1,8 @@
 //! Lint as a test: the rules of the house that a machine can keep.
 //!
-//! Floors and circles, lengths of files and functions, headers, words, unsafe code (each in
-//! `tidy/`, each with the snippets it must refuse), the code map, the manifests. What rustc, clippy
-//! and cargo-deny already refuse is left to them. To change a rule, change its table.
+//! Floors and circles, lengths of files and functions, headers, words, unsafe code (each in `tidy/`, each with the
+//! snippets it must refuse), the code map, the manifests. Faults that rustc, clippy and cargo-deny already refuse are
+//! left to them. To change a rule, change its table.
 
 #[path = "tidy/files.rs"]
 mod files;

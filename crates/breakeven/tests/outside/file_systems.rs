@@ -1,6 +1,6 @@
 //! Files on real file systems that lose power or run full; needs root.
 //!
-//! What the storage seam calls durable is held against a kernel, not only against the simulated disk.
+//! The durability that the storage seam promises is held against a kernel, not only against the simulated disk.
 
 use std::fs;
 use std::io::IoSlice;
@@ -16,7 +16,7 @@ fn variable_is_set(name: &str) -> bool {
     std::env::var(name).is_ok_and(|value| value == "1")
 }
 
-/// What is known of a file.
+/// The known state of a file.
 #[derive(Default)]
 struct Known {
     written: Vec<u8>,

@@ -1,8 +1,8 @@
 //! The files by which the authors of zstd, lz4 and xz test their own readers: decoded or refused as
 //! they say.
 //!
-//! `tools/setup test` takes them from Debian's source packages and keeps them in a folder, which
-//! `BREAKEVEN_SOURCES` may name; where they are not, that is said and nothing tried.
+//! `tools/setup test` takes them from Debian's source packages and keeps them in a folder, which `BREAKEVEN_SOURCES`
+//! may name. Without them, the test says so and tries nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! A file system on a loop device or in memory, which loses power or becomes read-only; needs root, and `unsafe` for one
 //! ioctl.
 //!
-//! ext4 and XFS know an ioctl that stops them without writing anything more: what was not
-//! synced is gone after the next mount, as after a power cut.
+//! ext4 and XFS know an ioctl that stops them without writing anything more. Unsynced data is gone after the next
+//! mount, as after a power cut.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -64,7 +64,7 @@ impl Mounted {
         self.restart();
     }
 
-    /// Stops the file system dead: whoever has a file open is told of errors.
+    /// Stops the file system dead: a program with an open file gets errors.
     pub fn stop(&self) {
         let root = fs::File::open(self.path()).unwrap();
         let flags = SHUTDOWN_NO_LOG_FLUSH;

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use breakeven::codec::{Compressor, Decoder, Decompressor, Method};
 
-/// Each program with the methods whose stored form it must read, the decoder of what it writes, and
-/// the efforts it is asked for.
+/// Each program with the methods whose stored form it must read, the decoder of its own output, and the efforts it is
+/// run at.
 const PROGRAMS: &[(&str, &[&str], u8, &[&str])] = &[
     (
         "zstd",
@@ -119,7 +119,7 @@ fn stock_programs_and_we_read_each_other() {
     }
 }
 
-/// What stands around a bare block in a stock program's file.
+/// The bytes around a bare block in a stock program's file.
 struct Frame {
     program: &'static str,
     codec: u8,

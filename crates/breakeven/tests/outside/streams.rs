@@ -104,8 +104,8 @@ fn stock_zstd_decodes_every_stream() {
     assert!(tried >= 30, "only {tried} streams tried");
 }
 
-/// Decodes frames one behind another as programs do that use libzstd's streaming interface, of which
-/// other languages' libraries are made.
+/// Decodes frames one behind another as programs do that use libzstd's streaming interface; other languages' libraries
+/// are made of it.
 fn decode_streaming(stream: &[u8], piece_bytes: usize) -> Vec<u8> {
     let mut context = DCtx::create();
     let (mut found, mut target) = (Vec::new(), vec![0; 50_000]);

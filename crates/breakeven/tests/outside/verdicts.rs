@@ -1,9 +1,8 @@
 //! Frames at the edges of their formats, each with the verdict of the format and of its own program.
 //!
-//! Made by hand after the documents (RFC 8878, LZ4 frame format 1.6.3, .xz format 1.2.0), so that what
-//! our own encoders never write is read as well: every kind of block, empty ones, linked ones,
-//! checks right and wrong, reserved bits, foreign filters, padding. Where the program judges
-//! otherwise on purpose, the case says why.
+//! Assembled after the documents (RFC 8878, LZ4 frame format 1.6.3, .xz format 1.2.0), so that frames that our own
+//! encoders never write are read as well. They have every kind of block, empty ones, linked ones, checks right and
+//! wrong, reserved bits, foreign filters, padding. Where the program judges otherwise on purpose, the case says why.
 
 use std::fs;
 use std::io::Read;
@@ -23,7 +22,7 @@ use crate::stock::installed;
 struct Case {
     name: String,
     bytes: Vec<u8>,
-    /// What it decodes to; nothing if it is to be refused.
+    /// The decoded bytes; nothing if it is to be refused.
     content: Option<Vec<u8>>,
     /// Why its own program judges otherwise, where it does.
     otherwise: Option<&'static str>,
@@ -87,7 +86,7 @@ fn decode_in_pieces(kind: Kind, bytes: &[u8]) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// What a stock program makes of a file: its content, or nothing if it refuses it.
+/// A stock program's verdict on a file: its content, or nothing if it refuses it.
 pub fn stock_verdict(program: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("input");
@@ -497,11 +496,11 @@ fn zstandard_frames_are_judged_as_by_zstd() {
     check_in_pieces(Kind::Zstd, &cases);
 }
 
-/// What an LZ4 frame's header says.
+/// The header of an LZ4 frame.
 #[derive(Clone, Copy)]
 struct Lz4 {
-    /// Version 1 unless told, and the flags: 0x20 independent blocks, 0x10 block checks, 0x08
-    /// content size, 0x04 content check, 0x02 reserved, 0x01 dictionary.
+    /// Version 1 by default, and the flags: 0x20 independent blocks, 0x10 block checks, 0x08 content size, 0x04 content
+    /// check, 0x02 reserved, 0x01 dictionary.
     flags: u8,
     /// The code of the longest block in the high four bits.
     most: u8,

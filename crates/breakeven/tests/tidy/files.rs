@@ -1,7 +1,7 @@
-//! What each Rust file must be: its header, its length, the length of its functions, its words.
+//! The rules for each Rust file: its header, its length, the length of its functions, its words.
 //!
-//! Functions are measured from the line of `fn` to their closing brace, comments and tests
-//! included, so a test that outgrows a page is refused like any other function.
+//! Functions are measured from the line of `fn` to their closing brace, comments and tests included. So a test that
+//! outgrows a page is refused like any other function.
 
 use crate::source::{Source, Token};
 
@@ -88,7 +88,7 @@ fn body_end<'a>(tokens: &[Token<'a>]) -> Option<Token<'a>> {
     None
 }
 
-/// Returns the uses of what is refused wherever it stands, and of what is refused in tests.
+/// Returns the uses of words that are refused everywhere, and of those that are refused in tests.
 fn words(source: &Source, tokens: &[Token]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_tests = source.path.contains("/tests/") || source.path.ends_with("_test.rs");
@@ -140,8 +140,8 @@ fn misnamed_tests<'a>(tokens: &[Token<'a>]) -> Vec<(usize, &'a str)> {
         .collect()
 }
 
-/// Returns the first unsafe code in a file whose header does not announce it, or that has fewer
-/// safety comments than unsafe blocks (which comment belongs to which block is clippy's to say).
+/// Returns the first unsafe code in a file whose header does not announce it, or that has fewer safety comments than
+/// unsafe blocks. Clippy matches each comment to its block.
 fn unsafety(source: &Source, tokens: &[Token]) -> Option<(usize, String)> {
     let first = tokens.iter().find(|token| token.text == "unsafe")?;
     if !source.header().contains("unsafe") {

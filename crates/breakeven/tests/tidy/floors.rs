@@ -1,8 +1,8 @@
 //! The floors of the library: which module may use which.
 //!
-//! Arrows are read from `crate::x`, `crate::{x, y}` and from `super` chains that reach the crate's
-//! root, in all code of a file, its tests included: what a test needs from a floor above belongs
-//! to that floor's tests. Paths made by macros are not seen.
+//! Arrows are read from `crate::x`, `crate::{x, y}` and from `super` chains that reach the crate's root, in all code of
+//! a file, its tests included. A test that needs a floor above belongs to that floor's tests. Paths made by macros are
+//! not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! What the tree as a whole must be: its map true, its words its own, its one profile, its
-//! dependencies explained and no newer than the stated Rust.
+//! The rules for the tree as a whole: its map true, its words its own, its one profile, its dependencies explained and
+//! no newer than the stated Rust.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ const PROFILE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What the names of texts end with.
+/// The endings of the names of texts.
 const TEXT_ENDINGS: &[&str] = &[".rs", ".md", ".toml", ".txt", ".json", ".csv"];
 const MAP_LINES_MAX: usize = 300;
 
@@ -44,8 +44,8 @@ fn foreign_words(path: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the paths in backticks that are not there: a path is a plain name that ends with a slash,
-/// or one with a slash inside and the ending of a text.
+/// Returns the paths in backticks that are not there. A path is a plain name that ends with a slash, or one with a
+/// slash inside and the ending of a text.
 fn gone_paths(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let is_path = |name: &&str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);

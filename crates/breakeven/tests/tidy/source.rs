@@ -68,8 +68,8 @@ pub fn workspace() -> PathBuf {
     folder.canonicalize().expect("the workspace's folder")
 }
 
-/// Returns every file below the workspace whose relative path `wanted` accepts, sorted. What is
-/// built, and hidden folders other than `.ci`, are left out.
+/// Returns every file below the workspace whose relative path `wanted` accepts, sorted. Build results, and hidden
+/// folders other than `.ci`, are left out.
 pub fn files(wanted: impl Fn(&str) -> bool) -> Vec<(String, PathBuf)> {
     let root = workspace();
     let (mut found, mut folders) = (Vec::new(), vec![root.clone()]);
