@@ -280,7 +280,7 @@ struct Slow {
 }
 
 impl Slow {
-    /// The bytes that it holds beside those that it sends.
+    /// The time of the bytes that it holds beside those that it sends.
     const HELD: Duration = Duration::from_millis(2);
 
     fn new(link: Option<BytesPerSecond>) -> Slow {

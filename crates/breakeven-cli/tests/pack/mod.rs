@@ -540,7 +540,7 @@ fn what_is_closed_is_no_empty_input_and_swallows_no_output() {
         assert!(text.contains(expected.unwrap_or("")), "{line}: {text}");
         assert_eq!(names(folder.path()), ["file", "file.zst"], "{line}");
     }
-    // A source that the user sends nowhere is no error.
+    // A standard stream that the user led nowhere (`/dev/null`) is no error.
     let output = run(&folder, &[&"pack", &"-c"]);
     ok(&output);
     assert!(!output.stdout.is_empty());

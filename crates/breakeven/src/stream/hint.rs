@@ -36,7 +36,7 @@ pub struct Hint {
     pub range: Range<u64>,
     /// Its type.
     pub number: u16,
-    /// The bytes of the hint's type, numbers in the order of this machine; the rest zeros.
+    /// The payload as the type defines it, numbers in the order of this machine; the rest zeros.
     pub payload: [u8; PAYLOAD_BYTES],
 }
 
