@@ -43,7 +43,7 @@ pub struct DictionaryOptions {
     pub sizes: Vec<usize>,
     /// The method that judges dictionaries. Default `zstd:3`.
     pub method: Method,
-    /// The least share of what is stored that a dictionary must save to be kept. Default 0.02.
+    /// The least share of the stored bytes that a dictionary must save to be kept. Default 0.02.
     pub saving_min: f64,
 }
 
@@ -237,8 +237,8 @@ impl Dictionaries {
             && self.memory_bytes() < self.options.memory_bytes_max
     }
 
-    /// Trains a class on at most `sample_bytes` of its newest samples; `None` if no dictionary pays, or
-    /// the present one still does as well. `is_spent` is asked before each size.
+    /// Trains a class on at most `sample_bytes` of its newest samples. `None` if no dictionary pays, or the present one
+    /// still does as well. `is_spent` is asked before each size.
     ///
     /// # Errors
     /// Those of compressing.
@@ -359,8 +359,8 @@ impl Dictionaries {
         self.generations.get(&id)
     }
 
-    /// Forgets the generations that are not the newest of their class and that nothing stored names;
-    /// returns their numbers, whose records may go.
+    /// Forgets the old generations of each class that nothing stored names. Returns their numbers, whose records may
+    /// go.
     pub fn drop_unused(&mut self, mut is_used: impl FnMut(u32) -> bool) -> Vec<u32> {
         let classes = &self.classes;
         let is_current = |generation: &Generation| {
@@ -380,8 +380,8 @@ impl Dictionaries {
         dropped
     }
 
-    /// Returns the generations that nobody but this collection holds: what a place that gives each value its generation
-    /// may let go of ([`Dictionaries::drop_unused`]).
+    /// Returns the generations that nobody but this collection holds. A place that gives each value its generation may
+    /// drop them ([`Dictionaries::drop_unused`]).
     pub fn unused(&self) -> Vec<u32> {
         let is_unused = |it: &&Arc<Generation>| Arc::strong_count(it) == 1;
         let unused = self.generations.values().filter(is_unused);
@@ -445,8 +445,8 @@ impl Training {
         self.decide(tried)
     }
 
-    /// Returns the sizes that [`Training::run`] tries. Any thread may do one, and [`Training::decide`] takes what came of
-    /// them in their order.
+    /// Returns the sizes that [`Training::run`] tries. Any thread may do one, and [`Training::decide`] takes what came
+    /// of them in their order.
     pub fn sizes(&self) -> &[usize] {
         &self.options.sizes
     }
@@ -507,7 +507,7 @@ impl Training {
     }
 }
 
-/// A dictionary of one size, and what it makes of samples that it was not trained on.
+/// A dictionary of one size, and its ratio on samples that it was not trained on.
 #[derive(Debug)]
 pub struct Tried {
     stored_bytes: usize,

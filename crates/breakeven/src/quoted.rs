@@ -58,7 +58,8 @@ fn write_character(out: &mut impl Write, character: char) -> fmt::Result {
     }
 }
 
-/// Whether a terminal does something else than to show it: what controls it, ends a line, or turns the direction of writing.
+/// Whether a terminal does something else than to show it: what controls it, ends a line, or turns the direction of
+/// writing.
 fn is_command(character: char) -> bool {
     let turns = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     character.is_control() || turns || matches!(character, '\u{2028}' | '\u{2029}')

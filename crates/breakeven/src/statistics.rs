@@ -9,7 +9,7 @@ const EXPANDED_FROM: usize = 30;
 /// of 95 %. The point is infinite for no degrees.
 ///
 /// Source: Abramowitz and Stegun 1964. For few degrees it is the distribution itself (equations 26.7.3 and 26.7.4),
-/// inverted by halving; for many, its expansion about the normal point (26.7.5).
+/// inverted by halving. For many it is its expansion about the normal point (26.7.5).
 ///
 /// # Cost
 /// Some microseconds.
@@ -70,8 +70,8 @@ pub fn outer_rank(count: usize) -> usize {
     heads.saturating_sub(1)
 }
 
-/// Returns by how much a value is beyond a limit, at least 0, on the mean: of a value that is logistic with
-/// this mean and standard deviation.
+/// Returns by how much a value exceeds a limit, at least 0, on the mean. The value is logistic with this mean and
+/// standard deviation.
 ///
 /// It is the integral of the distribution function: s ln(1 + exp((mean - limit) / s)). Here s is the deviation times
 /// the square root of 3 over pi.

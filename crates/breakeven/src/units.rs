@@ -133,7 +133,7 @@ impl BytesPerSecond {
 /// A value with the interval it lies in: a 95 % confidence interval where it was sampled, the
 /// source's band where it was modelled.
 ///
-/// JSON has no infinity: an end without a bound is written `null` and read back as what it was.
+/// JSON has no infinity: an end without a bound is written `null` and read back as infinity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The most likely value.

@@ -390,7 +390,7 @@ impl Unlike {
         self.note(what, pair, T::to_string);
     }
 
-    /// For what a machine may not tell.
+    /// For facts that a machine may not report.
     fn option<T: PartialEq + Display>(&mut self, what: &'static str, pair: [Option<T>; 2]) {
         self.note(what, pair, |value| match value {
             Some(value) => value.to_string(),
@@ -449,7 +449,7 @@ fn unlike_terms(unlike: &mut Unlike, both: [&Report; 2]) {
     unlike.plain("compressing threads", terms.map(|of| of.threads));
     unlike.plain("block bytes", both.map(|of| of.sample.block_bytes));
     unlike.plain("page bytes", terms.map(|of| of.page_bytes));
-    // Memory follows the data unless it was given, so its share of the data is what is asked.
+    // Memory follows the data unless it was given, so the question is its share of the data.
     let share = |of: &TermsReport| {
         let data = of.data_bytes.max(1) as f64;
         (100.0 * of.memory_bytes as f64 / data).round()

@@ -8,7 +8,7 @@
 use crate::statistics::student_t_975;
 use crate::units::Estimate;
 
-/// One cluster: the bytes, and what was counted on them.
+/// One cluster: the bytes, and a count on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Count {
     /// Raw bytes of the cluster (in the class looked at; 0 if it has none).
@@ -224,8 +224,8 @@ fn half_width(
 /// A whole number of like clusters stays one in spite of rounding.
 const ROUNDING: f64 = 1e-6;
 
-/// Returns how many clusters of one size tell as much as these of unlike sizes: one that holds nearly all of the bytes is
-/// one.
+/// Returns how many clusters of one size tell as much as these of unlike sizes: one that holds nearly all of the bytes
+/// is one.
 ///
 /// Source: Kish, Survey Sampling (1965), section 11.7.
 pub fn effective_count(raw: impl Iterator<Item = f64>) -> f64 {
@@ -239,8 +239,8 @@ pub fn effective_count(raw: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Below so many effective clusters no interval is proved to hold the truth as often as it says, and no verdict rests on
-/// one: `intervals_hold_the_truth_of_a_kind_among_many_small_files`.
+/// Below so many effective clusters no interval is proved to hold the truth as often as it says, and no verdict rests
+/// on one: `intervals_hold_the_truth_of_a_kind_among_many_small_files`.
 pub const CLUSTERS_PROVED: f64 = 4.0;
 
 #[cfg(test)]
@@ -328,7 +328,7 @@ mod tests {
     }
 
     /// Clusters of many small files, some of the kind looked at. They have one level of ratio for all, some, or a rare
-    /// other one; each file has its own, or those side by side are alike.
+    /// other one. Each file has its own, or those side by side are alike.
     fn small_files(kind: usize, random: &mut fastrand::Rng) -> Vec<Count> {
         let clusters = [20, 60][random.usize(..2)];
         let share = [0.02, 0.1, 0.5][random.usize(..3)];

@@ -105,8 +105,7 @@ pub struct FilePart {
     pub ends_file: bool,
 }
 
-/// The bytes by which a method is warmed up; then by all blocks at hand, if these took no longer
-/// than the seconds.
+/// The bytes that warm a method up. Then all blocks at hand do, if these took no longer than the seconds.
 const WARM_UP_BYTES: usize = 64 << 10;
 const WARM_UP_SECONDS: f64 = 2e-3;
 
@@ -183,8 +182,8 @@ impl Bench {
         Ok(sums)
     }
 
-    /// Counts the blocks that were just measured as parts of files that lie in whole units. A part that does not end its file
-    /// fills no unit up.
+    /// Counts the blocks that were just measured as parts of files that lie in whole units. A part that does not end
+    /// its file fills no unit up.
     pub fn count_files(&self, sums: &mut Sums, blocks: &[&[u8]], parts: &[FilePart]) {
         (sums.file_bytes, sums.raw_file_bytes) = (0, 0);
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! Advice: whether, where and with what compressing pays, for this data on this machine.
+//! Advice: whether, where and by which method compressing pays, for this data on this machine.
 //!
 //! [`advise`] draws a sample of the data ([`population`], [`sample`]) and estimates the effect of every method on every
 //! class of it ([`measure`], [`estimate`]). Then it asks each place for the worth of that there ([`verdict`]). The door

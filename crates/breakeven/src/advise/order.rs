@@ -1,6 +1,6 @@
 //! A random order of a range that needs no memory, for drawing without replacement.
 //!
-//! Any beginning of the order is spread evenly. Cut the range into a power of two of equal parts: as many numbers from
+//! Any beginning of the order is spread evenly. Cut the range into a power of two of equal parts. As many numbers from
 //! the beginning fall one into each part, at a random place in it. Neighbours are alike (the pieces of a file, the
 //! files of a folder). So such a sample is of strata that nobody has to name, and differs less from the whole than one
 //! of independent draws (Cochran, Sampling Techniques, section 5.6). Each number is as likely as any other to come at a

@@ -3,9 +3,9 @@
 //! Walks the named paths once, in random order and within a time limit, and cuts the files into *clusters* of about one
 //! mebibyte: a piece of a large file, or some small files. Small files are dealt out by their kind and size like cards,
 //! so that each such cluster is a small likeness of all of them. Large ones lie side by side with those of their kind.
-//! Clusters are what is sampled, so that every byte has nearly the same chance. Links are not followed below a named
-//! path. Pipes, sockets and devices are counted and left alone. A sparse file counts only with the bytes it really
-//! holds. Reads nothing but names and sizes.
+//! Sampling draws clusters, so that every byte has nearly the same chance. Links are not followed below a named path.
+//! Pipes, sockets and devices are counted and left alone. A sparse file counts only with the bytes it really holds.
+//! Reads nothing but names and sizes.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -245,7 +245,8 @@ impl Population {
         }
     }
 
-    /// Returns the files that share clusters in the order in which an archiver meets them: folder by folder, name by name.
+    /// Returns the files that share clusters in the order in which an archiver meets them: folder by folder, name by
+    /// name.
     pub fn small_files(&self) -> Vec<u32> {
         let mut folders: Vec<usize> = (0..self.folders.len()).collect();
         folders.sort_by_key(|&folder| &self.folders[folder]);
@@ -326,8 +327,8 @@ impl Population {
         });
     }
 
-    /// Takes in what is in a folder, once, however often it is named. Returns the bytes of its files that were added, and of those
-    /// that there is no place for.
+    /// Takes in the entries of a folder, once, however often it is named. Returns the bytes of its files that were
+    /// added, and of those that there is no place for.
     fn look_into(&mut self, path: &Path, frontier: &mut Vec<PathBuf>) -> (u64, u64) {
         let first = self.items.len();
         let left_bytes = self
@@ -430,7 +431,8 @@ impl Population {
         if self.items.is_empty() {
             return Err(Error::invalid("data", self.why_empty()));
         }
-        // Items that fill at least half a cluster alone are cut alone; the others share clusters. Names tell what is alike.
+        // Items that fill at least half a cluster alone are cut alone; the others share clusters. Names tell what is
+        // alike.
         self.items.sort_by_cached_key(|item| {
             let extension = match &item.content {
                 Content::File { name, .. } => Path::new(name).extension().map(OsStr::to_os_string),

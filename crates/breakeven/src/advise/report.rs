@@ -20,7 +20,7 @@ pub struct Report {
     pub headline: String,
     /// The machine that it was measured on.
     pub machine: Machine,
-    /// Where the data lies, and what that costs.
+    /// The place of the data, and its costs.
     pub medium: MediumReport,
     /// The sample behind the numbers.
     pub sample: SampleReport,
@@ -94,7 +94,7 @@ pub struct TermsReport {
     pub prices: PricesReport,
 }
 
-/// Prices, reduced to what the verdicts use.
+/// Prices, reduced to those that the verdicts use.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PricesReport {
     /// When they were looked up.
@@ -183,9 +183,9 @@ pub struct MethodReport {
     pub energy: EnergyReport,
     /// Clusters it was measured on; 0 where it is predicted.
     pub clusters: u64,
-    /// `measured`, or what the prediction rests on.
+    /// `measured`, or the basis of the prediction.
     pub source: String,
-    /// How well it is known: only what is `measured` may win a verdict.
+    /// How well it is known: only `measured` figures may win a verdict.
     #[serde(default)]
     pub evidence: Evidence,
 }
@@ -262,8 +262,8 @@ pub struct VerdictReport {
     pub flips_at: Vec<Flip>,
     /// `serial` where stage times add, `overlapped` where the slowest stage decides.
     pub stages: String,
-    /// Cost of the candidate over the cost of storing raw: at the means, with the band of all errors
-    /// over all the reads per write asked for.
+    /// Cost of the candidate over the cost of storing raw: at the means, with the band of all errors over the requested
+    /// reads per write.
     pub cost_ratio: Estimate,
     /// Other methods that compress whose bands begin before that of the candidate ends: any of them may be the best.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -309,7 +309,7 @@ pub struct BestSplitReport {
     pub method: String,
     /// The share of memory for compressed buffers.
     pub compressed_share: f64,
-    /// Whether only what was asked for again is compressed once the share is full.
+    /// Whether only blocks that were asked for again are compressed once the share is full.
     pub again: bool,
     /// Shares of the accesses.
     pub hit_ratio: f64,
@@ -405,7 +405,8 @@ pub struct SmallFilesReport {
     pub bytes: u64,
     /// The method that compresses them in both cases.
     pub method: String,
-    /// `saves`, `saves_nothing`, or `undecided` where the band of `saved_share` holds both, or too few runs were measured.
+    /// `saves`, `saves_nothing`, or `undecided` where the band of `saved_share` holds both, or too few runs were
+    /// measured.
     pub answer: String,
     /// Bytes that are given out to them, each compressed alone.
     pub alone_bytes: f64,

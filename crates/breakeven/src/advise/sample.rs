@@ -131,8 +131,8 @@ pub struct CellEstimate {
     pub stored_per_raw: Estimate,
     /// Bytes given out per raw byte, page headers and allocation units counted.
     pub allocated_per_raw: Estimate,
-    /// Bytes given out to compressed files, each in whole allocation units, over those given out to them raw. In smaller blocks
-    /// than files', stored bytes per raw byte.
+    /// Bytes given out to compressed files, each in whole allocation units, over those given out to them raw. In
+    /// smaller blocks than files', stored bytes per raw byte.
     pub file_allocated_share: Estimate,
     /// Core-seconds per raw byte.
     pub encode_seconds_per_byte: Estimate,
@@ -278,9 +278,9 @@ impl Sample {
         factor * self.group_bytes(group).mean
     }
 
-    /// Estimates a cell for one group, or for all groups together. `None` until measured: for all
-    /// groups, until measured on every group that matters. Bytes that could not be read may be of any kind: they widen
-    /// the intervals of what is stored.
+    /// Estimates a cell for one group, or for all groups together. `None` until measured: for all groups, until
+    /// measured on every group that matters. Bytes that could not be read may be of any kind: they widen the intervals
+    /// of the stored bytes.
     pub fn estimate(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
         let unread = self.unread_bytes as f64;
         let share = unread / (unread + self.raw_bytes() as f64).max(1.0);
@@ -414,9 +414,8 @@ impl Sample {
         })
     }
 
-    /// The stored bytes of a slow method over all groups: what was measured, and by each group's
-    /// line what was not. Its errors are those of the lines, and that of the clusters drawn, which
-    /// holds how much of each group they happen to have.
+    /// The stored bytes of a slow method over all groups: measured ones, and the rest by each group's line. Its errors
+    /// are those of the lines, and that of the clusters drawn, which holds how much of each group they happen to have.
     ///
     /// Source: Cochran, sections 12.2 and 12.6 (double sampling for stratification and regression).
     fn combined_stored(&self, cell: usize, of: Quotient) -> Option<Estimate> {
@@ -624,7 +623,7 @@ fn bounded(estimate: Estimate, most: f64) -> Estimate {
 
 const UNKNOWN_FACTOR: f64 = 10.0;
 
-/// Takes into the mean of some times what the same work took once more; returns by which factor that differs.
+/// Takes into the mean of some times one more time of the same work; returns the factor by which that differs.
 fn join(kept: &mut Sums, again: &Sums, times: usize) -> f64 {
     let seconds = |of: &Sums| of.encode_seconds + of.decode_seconds;
     let (before, now) = (seconds(kept), seconds(again));
@@ -675,7 +674,7 @@ struct Sampler<'a> {
     /// so that they can be compared.
     window_bytes: usize,
     window_place: f64,
-    /// Whether database pages are as long as what btrfs compresses at once.
+    /// Whether database pages are as long as the bytes that btrfs compresses at once.
     has_long_pages: bool,
     seed: u64,
 }
@@ -936,8 +935,8 @@ impl<'a> Sampler<'a> {
         Ok(())
     }
 
-    /// The half-width of a cell's ratio on all data, as a share of it; the rarer a cell without a
-    /// ratio was measured, the wider.
+    /// The half-width of a cell's ratio on all data, as a share of it. The rarer a cell without a ratio was measured,
+    /// the wider it is.
     fn width(&self, cell: usize) -> f64 {
         match self.sample.sampled(None, cell) {
             Some(CellEstimate { stored_per_raw, .. }) => {
@@ -1053,7 +1052,8 @@ impl<'a> Sampler<'a> {
         Ok(())
     }
 
-    /// Stores blocks by the last cheap method in the blocks of a glance; nothing where there is no such method or no byte.
+    /// Stores blocks by the last cheap method in the blocks of a glance. Nothing where there is no such method or no
+    /// byte.
     fn measure_glance(&mut self, blocks: &[Block]) -> Result<Sums> {
         let cells = self.sample.cells.iter();
         let mut of_files = cells.filter(|cell| !cell.slow && cell.block_bytes == self.block_bytes);
@@ -1156,7 +1156,7 @@ impl Block {
     }
 }
 
-/// A stretch of at most `bytes`, aligned to 16 KiB, or of a whole run, at a `place` from 0 to 1 of the block.
+/// A stretch of at most `bytes`, aligned to 16 KiB, or a whole run, at a `place` from 0 to 1 of the block.
 fn window(block: &[u8], bytes: usize, place: f64) -> &[u8] {
     if block.len() <= bytes {
         return block;
@@ -1314,7 +1314,7 @@ mod tests {
         let folder = mixed_folder();
         let paths = [folder.path().to_path_buf()];
         let population = Population::walk(&paths, Duration::from_secs(30), 1).expect("a walk");
-        // The files of random bytes are half of what is gone, and nobody can know.
+        // The files of random bytes are half of the lost bytes, and nobody can know.
         for index in [1, 2, 4, 5, 7, 8] {
             std::fs::remove_file(folder.path().join(format!("file{index}"))).expect("removed");
         }

@@ -26,7 +26,7 @@ pub struct Setting {
     pub machine: Machine,
     /// Its power when it works and when it does not.
     pub power: PowerModel,
-    /// Better sources of watts that could not be used, and what would help.
+    /// Better sources of watts that could not be used, and the remedy.
     pub power_notes: Vec<String>,
     /// Where the data lies.
     pub medium: Medium,

@@ -27,8 +27,8 @@ use crate::codec::Method;
 use crate::error::Result;
 use crate::units::Estimate;
 
-/// Bytes of an archive's records (POSIX, `pax`, ustar interchange format): a header is one, and contents are filled up to
-/// whole ones.
+/// Bytes of an archive's records (POSIX, `pax`, ustar interchange format): a header is one, and contents are filled up
+/// to whole ones.
 const RECORD_BYTES: usize = 512;
 /// Where in a header its parts lie, by the same page.
 const NAME: Range<usize> = 0..100;
@@ -53,7 +53,7 @@ pub struct SmallFiles {
 }
 
 impl SmallFiles {
-    /// Measures for a part of the time that there is; none where there are too few small files to ask, or no method.
+    /// Measures for a part of the available time. None where there are too few small files to ask, or no method.
     ///
     /// # Errors
     /// Errors of a codec; files that cannot be read are passed over.

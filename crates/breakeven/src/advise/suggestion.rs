@@ -114,8 +114,7 @@ const TOOLS: [Tool; 8] = [
     },
 ];
 
-/// Returns what to tell each tool, in the preferred metric; tools of whose methods none was
-/// measured are passed over.
+/// Returns the settings for each tool, in the preferred metric. Tools without a measured method are passed over.
 pub fn suggestions(
     sample: &Sample,
     options: &AdviseOptions,
@@ -240,7 +239,7 @@ impl Asked<'_> {
     }
 }
 
-/// The best method for a tool, and what to do with it.
+/// The best method for a tool, and its advice.
 struct Choice {
     candidate: Method,
     /// `compress`, `leave_off` or `undecided`.

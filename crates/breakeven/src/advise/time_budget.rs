@@ -1,4 +1,4 @@
-//! The time that advice may take, and what is kept of it for the verdicts.
+//! The time that advice may take, and the part of it kept for the verdicts.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::units::Seconds;
 /// Seconds of a core that the verdicts take, most of them for the simulated cache: an estimate, not a measurement.
 const VERDICT_SECONDS: f64 = 1.0;
 
-/// The time there is, and what it went into.
+/// The available time, and its use.
 pub struct TimeBudget<'a> {
     clock: Clock<'a>,
     begun: Seconds,

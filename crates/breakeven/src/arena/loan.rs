@@ -2,7 +2,7 @@
 //! loader fills its frame while nobody else touches it.
 //!
 //! A [`SharedSlab`] checks at each access, as `RefCell` does, that nothing is written under a reader and nothing is
-//! read under a writer. A breach is a bug of the owner and panics. The checks take constant time for readers: the owner
+//! read under a writer. A breach is a bug of the owner and panics. The checks take constant time for readers. The owner
 //! appends, so while any reader may be left it writes only beyond the last byte that was ever lent. Ranges that are
 //! being filled are few, and listed.
 //!

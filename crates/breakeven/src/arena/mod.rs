@@ -1,7 +1,7 @@
 //! Memory in mapped slabs of one size, every byte of it under a budget.
 //!
 //! An [`Arena`] hands out [`Slab`]s: zeroed or used memory of one power-of-two size, aligned to that size (so fit for
-//! direct I/O), returned on drop. Memory that is mapped is either in use or free for the next caller; both count
+//! direct I/O), returned on drop. Memory that is mapped is either in use or free for the next caller. Both count
 //! against the budget, which may change at any time. Memory over the budget goes back to the system at once, and
 //! [`Arena::give_back`] returns all that is free. Caches and buffer pools that share one arena trade whole slabs
 //! through it, which makes the budget the memory the process really has.
@@ -18,13 +18,13 @@
 //! memory is short. A slab without memory refuses huge pages, or the system would fill it again. The first slabs may do
 //! without ([`ArenaOptions::small_pages_bytes`]), so that slabs which are hardly filled take hardly any memory. When
 //! more are wanted, their contents move to huge pages, one whenever another is asked for. Address space itself is
-//! returned when the last handle is gone; until then it is bounded by the largest budget that was ever in use.
+//! returned when the last handle is gone. Until then it is bounded by the largest budget that was ever in use.
 //!
 //! Built for the address sanitizer (`make test-sanitized`), an arena forbids every byte of slabs that nobody holds. Use
 //! of a slab that was given back then ends the program at once.
 //!
-//! `unsafe` stands here for the maps and for slices of them. The arena does not divide slabs, does
-//! not move them, and does not clear them: a slab may hold what its last user left.
+//! `unsafe` stands here for the maps and for slices of them. The arena does not divide slabs, does not move them, and
+//! does not clear them: a slab may hold its last user's bytes.
 #![allow(unsafe_code)]
 
 mod loan;
@@ -432,8 +432,8 @@ impl Shared {
         if !state.vacant[at..].iter().rev().all(&mut follows) {
             return;
         }
-        // SAFETY: the range is slabs of one region, as they follow each other, and nobody's or about to be ours;
-        // the advice changes no bytes.
+        // SAFETY: the range is slabs of one region, as they follow each other, and they are nobody's or about to be
+        // ours. The advice changes no bytes.
         let result = unsafe { madvise(first.pointer(), HUGE_PAGE_BYTES, Advice::LinuxHugepage) };
         // A kernel without huge pages refuses; nothing hangs on it but speed.
         if result.is_ok() {
@@ -539,7 +539,7 @@ impl Region {
             true => slab_bytes,
             false => slab_bytes.max(HUGE_PAGE_BYTES),
         };
-        // The kernel aligns to a page: so much more, and what is too much at both ends cut off.
+        // The kernel aligns to a page: map so much more, and cut the excess off at both ends.
         let whole = bytes + alignment;
         let (protection, flags) = (
             ProtFlags::READ | ProtFlags::WRITE,
@@ -632,8 +632,8 @@ mod sanitizer {
     pub fn permit(_: &Address, _: usize) {}
 }
 
-/// Returns to the system what the C library's allocator keeps of memory that was freed: for after work that takes
-/// megabytes once in a while. Does nothing where there is no such call.
+/// Returns freed memory that the C library's allocator keeps to the system. It is for after work that takes megabytes
+/// once in a while. Does nothing where there is no such call.
 #[cfg(feature = "objects")]
 pub(crate) fn give_back_heap() {
     #[cfg(target_env = "gnu")]
@@ -782,8 +782,8 @@ mod tests {
         .expect("an arena")
     }
 
-    /// Bytes of the range that have memory behind them, by the process's page table: the range's
-    /// part of the resident size, whatever other tests do meanwhile.
+    /// Bytes of the range that have memory behind them, by the process's page table. It is the range's part of the
+    /// resident size, independent of other tests.
     fn resident_bytes(address: usize, bytes: usize) -> usize {
         let page_bytes = rustix::param::page_size();
         let mut entries = vec![0u8; bytes / page_bytes * 8];

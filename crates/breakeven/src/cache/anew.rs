@@ -85,8 +85,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         bench.put_restored(block);
     }
 
-    /// Puts a new form, which is in the scratch of the bench, in the place of the one that it was made of, if that is
-    /// still there.
+    /// Puts a new form, from the scratch of the bench, in the place of its old form, if that is still there.
     pub(super) fn take_anew(
         &mut self,
         handle: Handle,

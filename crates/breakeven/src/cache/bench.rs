@@ -33,8 +33,8 @@ pub struct RecordedMethod {
     pub encode_seconds_per_byte: f64,
     /// Core seconds to decode one raw byte.
     pub decode_seconds_per_byte: f64,
-    /// The ratio, raw over stored bytes, of each class of the caller's; a further class has the
-    /// last. At most 1 for what does not shrink.
+    /// The ratio, raw over stored bytes, of each class of the caller's; a further class has the last. At most 1 for
+    /// data that does not shrink.
     pub ratios: [f64; 2],
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Trial {
     pub decode: Option<Seconds>,
 }
 
-/// When a loader began, or what it is declared to take.
+/// When a loader began, or its declared time.
 pub(super) enum Begun {
     Declared(MissTime),
     Timed {
@@ -122,7 +122,7 @@ impl Bench {
         })
     }
 
-    /// Makes a bench that only keeps account of what the work would take.
+    /// Makes a bench that only keeps account of the work's cost.
     pub fn recorded(record: Record) -> Bench {
         let miss = record.miss;
         let mut bench = Bench::of(Engine::Recorded(record));

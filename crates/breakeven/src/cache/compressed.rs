@@ -30,9 +30,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for a method that is not among the cache's. [`Error::Corrupt`] if the
-    /// form was to be restored now and could not be, and [`Error::Limit`] if guards leave no room to;
-    /// else as [`Cache::insert`].
+    /// [`Error::Unsupported`] for a method that is not among the cache's. [`Error::Corrupt`] if the form was to be
+    /// restored now and could not be. [`Error::Limit`] if guards leave no room for it. Otherwise as [`Cache::insert`].
     pub fn insert_compressed(&self, key: K, block: &CompressedBlock, class: u8) -> Result<bool> {
         let hash = self.hasher.hash_one(key);
         let slot = self.slot(hash);

@@ -124,7 +124,7 @@ impl Costs {
         }
     }
 
-    /// Takes in what a loader took, and returns its price.
+    /// Takes in a loader's time, and returns its price.
     pub fn missed(&mut self, time: &MissTime) -> f64 {
         let MissTime { core, waiting } = time;
         let cost =
@@ -144,7 +144,7 @@ impl Costs {
         time.0 * self.prices.per_core_second
     }
 
-    /// Takes in what a codec did.
+    /// Takes in the result of a codec.
     pub fn observe(
         &mut self,
         (class, method): (u8, u8),

@@ -266,7 +266,7 @@ impl<K: Copy> Entries<K> {
         self.vacant.reserve_exact(most - self.vacant.len());
     }
 
-    /// Returns an entry if the number is still in use for what it was in this version.
+    /// Returns an entry if the number is still in use for the same block in this version.
     pub fn find(&self, number: u32, version: u32) -> Option<&Entry<K>> {
         let entry = self.get(number)?;
         (entry.version == version).then_some(entry)

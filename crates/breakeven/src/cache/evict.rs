@@ -161,7 +161,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.packed.segment_count() < self.packed_slabs_wanted()
     }
 
-    /// Frees a segment of the pool that has too many, to make room in a raw queue; returns whether there was one to free.
+    /// Frees a segment of the pool that has too many, to make room in a raw queue. Returns whether there was one to
+    /// free.
     fn evict(&mut self, queue: Queue, kept: Kept, bench: &mut Bench) -> bool {
         if self.packed.segment_count() > self.packed_slabs_wanted() {
             return self.evict_packed();
@@ -288,7 +289,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         entry.is_some_and(|entry| entry.raw.segment == leaving.segment)
     }
 
-    /// Settles a victim by what was made of it, which is in the scratch of the bench.
+    /// Settles a victim by its new form, which is in the scratch of the bench.
     pub(super) fn end_packing(
         &mut self,
         leaving: &Leaving,
@@ -350,9 +351,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Ends the turn of a segment whose victims are settled: it becomes the newest of the main log, or is given
-    /// back where nobody stayed in it. If readers got bytes of it meanwhile its holes stay until its next turn, or
-    /// it goes when they are done.
+    /// Settles a leaving segment after its victims: it becomes the newest of the main log, or is given back where
+    /// nothing stayed in it. If readers got bytes of it meanwhile its holes stay until its next turn, or it goes when
+    /// they are done.
     pub(super) fn end_leaving(&mut self, leaving: Leaving) {
         let Leaving {
             segment,
@@ -529,7 +530,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         entry.flags.set(Flags::OF_PACKED, false);
     }
 
-    /// Puts what is in the scratch of a bench in the place of a block's compressed form; returns whether there was
+    /// Puts the form in the scratch of a bench in the place of a block's compressed form. Returns whether there was
     /// room. Where there was not, the block may have gone.
     pub(super) fn replace_packed(
         &mut self,

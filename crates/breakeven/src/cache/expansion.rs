@@ -101,8 +101,7 @@ mod tests {
     use super::*;
     use crate::units::Seconds;
 
-    /// Runs a shard whose data shrink so by its two methods, and returns what it came to hold over its
-    /// budget, with its arm.
+    /// Runs a shard with these ratios of its two methods. Returns its bytes held over its budget, and its arm.
     fn held(factor: f64, ratios: [f64; 2]) -> (f64, Arm) {
         let names = ["lz4:1", "zstd:1"];
         let methods = names.map(|name| name.parse().expect("a method"));

@@ -75,7 +75,7 @@ pub struct CacheLedger {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
-    /// Says where a block is and by what that is decided. It does not count as an access.
+    /// Says where a block is, and why. It does not count as an access.
     pub fn explain(&self, key: &K) -> Explanation {
         let hash = self.hasher.hash_one(key);
         let state = self.slot(hash).lock();

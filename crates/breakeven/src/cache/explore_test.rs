@@ -90,7 +90,7 @@ impl Scheduler {
         baton
     }
 
-    /// Lets everybody go on who waited at this address.
+    /// Lets everybody go on that waited at this address.
     fn free(&self, address: usize) {
         for task in &mut self.baton().tasks {
             if *task == Task::Blocked(address) {

@@ -24,7 +24,7 @@ const _: () = assert!(METHODS_MAX <= 1 << (REFUSED_SHIFT - METHOD_SHIFT));
 const _: () = assert!(METHODS_MAX <= (STAMP_SHIFT - REFUSED_SHIFT) as usize);
 const FINGERPRINT_SHIFT: u32 = 40;
 const STAMP_MASK: u64 = (1 << 24) - 1;
-/// The age of a ghost that is old from the first: half of what a stamp can tell.
+/// The age of a ghost that is old from the first: half of a stamp's range.
 const AGE_OLD: u64 = 1 << 23;
 
 /// The facts found about a block before it was dropped.
@@ -39,8 +39,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Makes what is remembered of a block of `raw_bytes` that a method made `packed_bytes` of; 0 of these
-    /// where none did.
+    /// Makes the memory of a block of `raw_bytes` whose form by `method` has `packed_bytes`; 0 of these where there was
+    /// none.
     pub fn new(refused: u8, method: u8, packed_bytes: u32, raw_bytes: u32) -> Memory {
         let share = u64::from(packed_bytes) * SHARE_PARTS;
         let share = share.div_ceil(u64::from(raw_bytes).max(1));
@@ -52,8 +52,8 @@ impl Memory {
         }
     }
 
-    /// Returns the method that made its compressed form, and the bytes of that if the block has
-    /// `raw_bytes` as it had, up to 1/1024 of these too many.
+    /// Returns the method that made its compressed form, and the bytes of that form if the block still has `raw_bytes`.
+    /// They may be up to 1/1024 of these too many.
     pub fn form(&self, raw_bytes: u32) -> Option<(u8, u32)> {
         let bytes = u64::from(self.packed_share) * u64::from(raw_bytes) / SHARE_PARTS;
         (bytes > 0).then_some((self.method, bytes as u32))

@@ -27,9 +27,9 @@ pub(super) struct Restoring {
     is_hit: bool,
     /// Hit a second time: it becomes raw again.
     is_second: bool,
-    /// How to make the block of what was copied.
+    /// How to make the block of the copied bytes.
     source: Source,
-    /// By what it is compressed anew, if that is worth it.
+    /// The method that compresses it again, if that is worth it.
     anew: Option<(u8, Method)>,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct Restoring {
 pub(super) struct Ran {
     /// The time, if it was taken; `Corrupt` if the form was damaged.
     pub time: Result<Option<Seconds>>,
-    /// Where the block was compressed anew, into the scratch of the bench: the length, if it fits, and the
-    /// time, if it was taken.
+    /// Where the block was compressed again, into the scratch of the bench: the length, if it fits, and the time, if it
+    /// was taken.
     anew: Option<(Option<usize>, Option<Seconds>)>,
 }
 

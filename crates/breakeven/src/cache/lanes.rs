@@ -69,7 +69,7 @@ pub(super) struct Guard<'a, T> {
 /// The part of a value that only the holder of all lanes uses.
 pub(super) struct Alone<T>(T);
 
-// SAFETY: a shared one gives nothing of what is in it.
+// SAFETY: a shared one gives nothing of its value.
 unsafe impl<T: Send> Sync for Alone<T> {}
 
 impl<T> Alone<T> {
@@ -159,7 +159,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Says whether somebody panicked who had the whole lock; who holds it gets an answer that stays.
+    /// Says whether a holder of the whole lock panicked; its present holder gets an answer that stays.
     pub fn is_poisoned(&self) -> bool {
         self.owner.is_poisoned()
     }

@@ -302,8 +302,8 @@ impl Segments {
     }
 
     /// Returns a block's bytes, to be lent to a reader in a lane while others may be in other lanes, and notes that. It
-    /// does so if the cap is known to allow it and nobody is known to fill them; else the sole holder of the segments
-    /// finds out.
+    /// does so if the cap is known to allow it and nobody is known to fill them. Otherwise the sole holder of the
+    /// segments finds out.
     #[inline(always)]
     pub fn plain(&self, lane: usize, place: Place, length: usize) -> Option<Plain<'_>> {
         // No segment has the number of no bytes.
@@ -337,8 +337,8 @@ impl Segments {
         hits.map(|hits| std::mem::take(hits.get_mut())).sum()
     }
 
-    /// Counts the segments that are lent to readers, and notes that bytes of this one are to be, unless they
-    /// would be more than `segments_max` with it.
+    /// Counts the segments that are lent to readers, and notes that bytes of this one are to be lent, unless they would
+    /// then be more than `segments_max`.
     ///
     /// # Errors
     ///
@@ -455,8 +455,8 @@ impl Segments {
         self.contents[number as usize].records[index]
     }
 
-    /// Empties a segment so that what deserves it can be appended again, and returns its records;
-    /// they come back by [`Segments::recycle`].
+    /// Empties a segment so that blocks that deserve it can be appended again, and returns its records. They come back
+    /// by [`Segments::recycle`].
     pub fn rewind(&mut self, number: u32) -> Vec<Record> {
         let list = self.lists.pop().unwrap_or_default();
         // The next block may lie in the place of one that readers had.

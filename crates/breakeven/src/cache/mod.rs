@@ -1,4 +1,4 @@
-//! The buffer cache: raw and compressed blocks in one budget, split by what each byte is worth.
+//! The buffer cache: raw and compressed blocks in one budget, split by the worth of each byte.
 //!
 //! A [`Shard`] holds blocks of bytes under keys. Part of its memory may hold them compressed: more of them fit, fewer
 //! are loaded, but a compressed block must be restored. Whether that pays depends on the cost of a miss here, on the

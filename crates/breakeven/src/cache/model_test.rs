@@ -99,7 +99,7 @@ impl Tested {
     }
 }
 
-/// A shard, and what its blocks must be.
+/// A shard, and the right content of its blocks.
 struct Pair {
     shard: Tested,
     bench: Bench,

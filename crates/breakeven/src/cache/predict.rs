@@ -93,7 +93,7 @@ impl Predicted {
         all
     }
 
-    /// Returns the cost over that under another split, by what events cost, with its 95 % interval.
+    /// Returns the cost over that under another split, at the given prices of events, with its 95 % interval.
     ///
     /// Source: Cochran 1977, section 6.3, over groups of keys (ratio of sums).
     pub fn cost_ratio(&self, other: &Predicted, cost: impl Fn(&Events) -> f64) -> Estimate {
@@ -122,8 +122,8 @@ impl Predicted {
 ///
 /// # Cost
 ///
-/// Some 20 ns for each access and split: with 30 splits a quarter of a second for made-up accesses, and in proportion for a
-/// part of them.
+/// Some 20 ns for each access and split: with 30 splits a quarter of a second for made-up accesses, and in proportion
+/// for a part of them.
 ///
 /// # Example
 ///

@@ -97,7 +97,7 @@ pub(super) mod state {
     pub const RAW: u8 = SMALL | MAIN;
     pub const FREQUENCY: u8 = 3 << 2;
     pub const FREQUENCY_ONE: u8 = 1 << 2;
-    /// Of who is compressed and not raw: hit since it was appended.
+    /// A block that is compressed and not raw: hit since it was appended.
     pub const REFERENCED: u8 = FREQUENCY_ONE;
     pub const PACKED: u8 = 16;
     /// How often the compressed form is appended again before it goes.
@@ -132,7 +132,7 @@ pub(super) struct Replica {
     pub packed_bytes: u64,
     /// Bytes that this access let go without compressing them.
     pub dropped_bytes: f64,
-    /// Cost of this access, and what of it went into compressing and restoring.
+    /// Cost of this access, and the part of it for compressing and restoring.
     pub cost: f64,
     pub work: [f64; 2],
     pub events: Events,
@@ -345,7 +345,7 @@ impl Replica {
             world.set(key, state::used(rest));
             return;
         }
-        // By a whole block, for what was displaced leaves less than that.
+        // By a whole block, for the displaced ones leave less than that.
         let has_room =
             world.fills && self.packed_bytes + world.raw_bytes(key) <= self.packed_capacity;
         let is_admitted = is_again || world.arm.admits_once || has_room;

@@ -48,7 +48,7 @@ const ERRORS_MIN: f64 = 1.0;
 const ERRORS_MIN_LATER: f64 = 0.4;
 const GAIN_MIN: f64 = 0.003;
 const GAIN_MIN_LATER: f64 = 0.01;
-/// An arm is begun when it would have saved so much of what filling its pool costs.
+/// An arm is begun when it would have saved so much of the cost of filling its pool.
 const REPAID_MIN: f64 = 0.5;
 /// So much of it suffices for another method's pool, where what the arm in force saved pays for the rest.
 const REPAID_MIN_BY_SAVINGS: f64 = 0.25;
@@ -88,7 +88,7 @@ pub(super) struct Sample {
 pub(super) struct Actual {
     /// The outcome of this access.
     pub outcome: usize,
-    /// Accesses so far, by what they found.
+    /// Accesses so far, by their outcomes.
     pub found: [u64; OUTCOMES],
     /// The cost of misses, compressing and restoring so far.
     pub spent: f64,
@@ -119,7 +119,7 @@ impl CumulatedSum {
     }
 }
 
-/// Sampled accesses by what they found.
+/// Sampled accesses by their outcomes.
 #[derive(Clone, Copy, Debug)]
 struct Strata {
     /// How many they were, faded.
@@ -153,7 +153,7 @@ impl Strata {
     }
 }
 
-/// Replicas of the cache, one for each arm, and one that is what the cache itself is.
+/// Replicas of the cache, one for each arm, and one that follows the cache itself.
 pub(super) struct Shadow {
     /// The last is that of the cache's own replica: the arm in force.
     arms: Vec<Arm>,
@@ -174,7 +174,7 @@ pub(super) struct Shadow {
     room_from: u32,
     accesses: u32,
     windows: u32,
-    /// `sums[arm]`: faded cost by what the access found in the cache's own replica, and by group of keys.
+    /// `sums[arm]`: faded cost by the access's outcome in the cache's own replica, and by group of keys.
     sums: Vec<[[f64; GROUPS]; OUTCOMES]>,
     /// The part of it that went into compressing and restoring, by the outcome of the access.
     work_sums: Vec<[[f64; 2]; OUTCOMES]>,
@@ -185,13 +185,13 @@ pub(super) struct Shadow {
     /// By the outcome in the cache's own replica, and by that in the cache.
     simulated: Strata,
     actual: Strata,
-    /// Faded counts of what the cache's accesses found, as many times fewer as fewer keys are sampled.
+    /// Faded counts of the outcomes of the cache's accesses, as many times fewer as fewer keys are sampled.
     found_expected: [f64; OUTCOMES],
     /// The outcomes of the cache's accesses at the end of the last window.
     counted: [u64; OUTCOMES],
     /// The cache's spending when a key was sampled last.
     spent: Option<f64>,
-    /// From which window on the cache is what raw-only is: forms that went leave room that it fills.
+    /// The window from which on the cache is the same as raw-only: forms that went leave room that it fills.
     alike_from: u32,
     /// From which window on replicas that began empty hold what a cache does that did not.
     filled_from: u32,

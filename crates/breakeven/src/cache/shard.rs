@@ -63,7 +63,7 @@ const SAMPLE_OUTLIER: f64 = 4.0;
 /// How the pools are split and which method compresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Policy {
-    /// By what is measured to cost least.
+    /// By the measured costs.
     #[default]
     Adaptive,
     /// Nothing is compressed, and nothing is spent on finding out whether it should be.
@@ -294,7 +294,7 @@ pub struct Reservation {
     hash: u64,
     place: Place,
     frame: FillLoan,
-    /// Nothing is left of what lay here before.
+    /// All former bytes here are gone.
     is_own: bool,
 }
 
@@ -386,8 +386,7 @@ pub struct Shard<K, S = KeyHasher> {
     pub(super) list_bytes: u64,
     /// Bytes of a wrapper's benches, and among how many shards they are divided.
     pub(super) benches: (Arc<AtomicU64>, u64),
-    /// The most bytes that a wrapper's guards may keep: whole slabs where blocks are lent, and what is
-    /// charged.
+    /// The most bytes that a wrapper's guards may keep: whole slabs where blocks are lent, and charged bytes.
     pub(super) guard_bytes_max: u64,
     /// The same, whatever the budget.
     #[cfg(test)]
@@ -704,7 +703,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.held_bytes += u64::from(self.entries.at(number).raw_bytes);
     }
 
-    /// Makes a loaded block known, with what the loading took, if it was a miss.
+    /// Makes a loaded block known, with the time of the loading, if it was a miss.
     pub fn commit(
         &mut self,
         mut reservation: Reservation,
@@ -767,8 +766,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.settle(bench);
     }
 
-    /// Returns each arm the shadow simulates with its cost over that of raw-only, lately; empty
-    /// where there is no shadow or it saw too little.
+    /// Returns each arm the shadow simulates with its recent cost over that of raw-only. Empty where there is no shadow
+    /// or it saw too little.
     pub fn forecast(&self) -> Vec<(Arm, f64)> {
         self.shadow
             .as_ref()
@@ -968,7 +967,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.stats.raw_hits += self.segments.take_hits();
     }
 
-    /// Tells the shadow of an access and what it found, if it samples the key.
+    /// Reports an access and its outcome to the shadow, if it samples the key.
     fn sample_found(
         &mut self,
         outcome: usize,
@@ -1006,8 +1005,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let (costs, mut has_moved) = (&self.costs, false);
         let time = bench.time_shadow(|| has_moved = shadow.access(sample, &actual, costs));
         if let Some(time) = time {
-            // It is elapsed time, for the processor clock takes as long as a sample: one in which the
-            // thread was not running must not pass for ten thousand.
+            // It is elapsed time, for the processor clock takes as long as a sample. One in which the thread was not
+            // running must not pass for ten thousand.
             let cost = self.costs.core(time).min(SAMPLE_OUTLIER * self.sample_cost);
             self.sample_cost += (cost - self.sample_cost) / 64.0;
         }
@@ -1044,7 +1043,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.stats.moves += u64::from(self.arm.method != before.method);
     }
 
-    /// Says whether any method shrinks what is loaded, and restores it in less than a miss takes: else
+    /// Says whether any method shrinks the loaded blocks, and restores them in less than the time of a miss. Otherwise
     /// no arm can be better than raw-only.
     fn can_pay(&self) -> bool {
         let tried = (0..CLASS_COUNT as u8).filter(|class| self.classes_tried & 1 << class != 0);
@@ -1076,7 +1075,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Thinks over whether the shadow is worth its cost, and what share of the keys it can afford.
+    /// Decides again whether the shadow is worth its cost, and which share of the keys it can afford.
     #[cold]
     fn retune(&mut self) {
         if self.options.policy != Policy::Adaptive {
@@ -1205,8 +1204,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         heap as u64 + self.list_bytes + self.charged.load(Ordering::Relaxed)
     }
 
-    /// Says whether all victims are compressed while the compressed share has room: where an arm is fixed, and where
-    /// one was begun at so little risk.
+    /// Says whether all victims are compressed while the compressed share has room. They are where an arm is fixed, and
+    /// where one was begun at so little risk.
     pub(super) fn fills(&self) -> bool {
         self.shadow.as_ref().is_none_or(|it| it.fills())
     }
@@ -1229,7 +1228,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Gives the shard so many slabs, whatever its budget and what is on the heap.
+    /// Gives the shard so many slabs, without regard to its budget and its heap.
     #[cfg(test)]
     pub(crate) fn hold_slabs(&mut self, count: usize) {
         self.slabs_held = Some(count);

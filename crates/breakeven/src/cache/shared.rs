@@ -95,7 +95,7 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// Returns how many shards there are on a machine of so many processors, and what is usual for one.
+    /// Returns how many shards there are on a machine of so many processors, and the usual size of one.
     ///
     /// # Errors
     ///
@@ -164,8 +164,8 @@ pub struct CacheStats {
 ///
 /// # Cost
 ///
-/// Memory as that of [`Shard`], and for each load in flight 256 bytes. A hit of a raw block takes a lock that two threads
-/// share.
+/// Memory as that of [`Shard`], and for each load in flight 256 bytes. A hit of a raw block takes a lock that two
+/// threads share.
 ///
 /// # Panics
 ///
@@ -209,7 +209,7 @@ pub(super) struct Slot<K, S> {
 #[repr(C)]
 pub(super) struct State<K, S> {
     pub(super) shard: Shard<K, S>,
-    /// The clock for what the shadow takes: a bench whose codecs are not used and so have no memory.
+    /// The clock for the shadow's time: a bench whose codecs are not used and so have no memory.
     pub(super) timer: Alone<Bench>,
     /// Loads in flight that nothing overtook.
     pub(super) turns: HashMap<K, Arc<Turn>, S>,
@@ -313,10 +313,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// # Errors
     ///
     /// [`Error::Limit`] if guards hold as much as the options allow.
-    // Always inline, as all parts of a raw hit, and the other paths put their result together again, so that a guard
-    // stays in registers. Returned by way of memory, it is copied 16 bytes at once after it was written by eight. That
-    // copy waits for all earlier work, even for the cache misses of the last block's reader. A byte anywhere of a page
-    // took 137 ns in place of 94.
+    // Always inline, as all parts of a raw hit. The other paths put their result together again, so that a guard stays
+    // in registers. Returned by way of memory, it is copied 16 bytes at once after it was written by eight. That copy
+    // waits for all earlier work, even for the cache misses of the last block's reader. A byte anywhere of a page took
+    // 137 ns in place of 94.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<Option<BlockGuard>> {
         let hash = self.hasher.hash_one(key);
@@ -453,7 +453,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     ///
     /// # Errors
     ///
-    /// None but in a cache that writes back: there the hook's, and the block stays, until it can be
+    /// None except in a cache that writes back. There it is the hook's error, and the block stays, until it can be
     /// written or is given up by [`Cache::forget`].
     pub fn remove(&self, key: &K) -> Result<bool> {
         if self.write.is_some() {
@@ -635,7 +635,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     }
 }
 
-/// Tells all who waited that a load failed, and its own thread.
+/// Reports to all who waited, and to its own thread, that a load failed.
 fn fail(ending: &Ending, fault: Loaded) -> Result<BlockGuard> {
     let tell = |error: &Error| ending.turn.end(End::Failed(Arc::new(error.duplicate())));
     match fault {

@@ -921,7 +921,7 @@ fn loads_in_flight_are_not_held_against_guards() {
     drop(last);
     drop(ask(1001).expect("in its place"));
     let loaded = cache.get_or_load(2000, 100, |_| {
-        // A load is in flight in another slab, and somebody asks for what is held.
+        // A load is in flight in another slab, and somebody asks for the held block.
         let again = cache.get(&1000)?.expect("held");
         assert!(again.is_lent());
         Ok(())

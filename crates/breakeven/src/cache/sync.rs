@@ -61,7 +61,7 @@ mod system {
         std::thread::current().id()
     }
 
-    /// Lets other threads go on, for what is waited for without a lock.
+    /// Lets other threads go on, for waits without a lock.
     pub fn let_others() {
         std::thread::yield_now();
     }

@@ -156,8 +156,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         Ok(state.remove(claim.hash, key) || was_dirty)
     }
 
-    /// Returns a block to change; `None` if it is not held. While the guard lives nobody else changes
-    /// the block, and who asks to waits.
+    /// Returns a block to change; `None` if it is not held. While the guard lives nobody else changes the block, and
+    /// others that ask to wait.
     ///
     /// # Errors
     ///
@@ -366,7 +366,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
-    /// Makes a block dirty, as the newest if it was not, else in the place of what it was.
+    /// Makes a block dirty, as the newest if it was not, else in its former place.
     fn put_dirty(&mut self, key: K, dirty: Dirty) {
         self.dirty_bytes += dirty.block.bytes.len() as u64;
         match self.dirty.insert(key, dirty) {

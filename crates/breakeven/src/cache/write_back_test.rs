@@ -408,7 +408,7 @@ impl PartialEq for Fragile {
 
 impl Eq for Fragile {}
 
-/// A cache of dirty blocks in several shards, and the sum of the first bytes of what was written.
+/// A cache of dirty blocks in several shards, and the sum of the first bytes of the written blocks.
 fn fragile() -> (Cache<Fragile>, Arc<AtomicU64>) {
     let written = Arc::new(AtomicU64::new(0));
     let options = CacheOptions {

@@ -1,9 +1,9 @@
 //! The cheap features of a block: the numbers that a classifier needs, and none of its decisions.
 //!
-//! [`Features::of`] reads 4 KiB of a block, in 64 pieces spread over it, and all of it only as long
-//! as every byte is the same. [`Features::with_probe`] compresses two pieces with LZ4 besides. The
-//! places read are fixed by the block's length, so equal blocks have equal features. A [`Glance`] is what can be had
-//! in a fiftieth of the time.
+//! [`Features::of`] reads 4 KiB of a block, in 64 pieces spread over it. It reads all of the block only as long as
+//! every byte is the same. [`Features::with_probe`] compresses two pieces with LZ4 besides. The places read are fixed
+//! by the block's length, so equal blocks have equal features. A [`Glance`] is the features that take a fiftieth of the
+//! time.
 //!
 //! No policy here: no thresholds, no classes.
 

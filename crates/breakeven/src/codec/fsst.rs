@@ -1,8 +1,8 @@
 //! FSST: a fixed table of up to 255 symbols of 1 to 8 bytes, each written as one byte (Boncz, Neumann and Leis 2020).
 //!
 //! [`Symbols::train`] finds the table by the crate of those who keep FSST in Rust. Encoding and decoding are here: that
-//! crate's encoder takes 165 KB for each table, this one 5, and there is a table for each class of values. Code 255 stands
-//! before a byte that has no symbol.
+//! crate's encoder takes 165 KB for each table, this one 5, and there is a table for each class of values. Code 255
+//! stands before a byte that has no symbol.
 //!
 //! Only values in this process's memory are stored so: no medium has these codes, and no text names the method.
 

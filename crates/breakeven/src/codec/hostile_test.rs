@@ -1,8 +1,8 @@
 //! Blocks nobody should trust: golden ones, damaged ones, and the table of compressed sizes.
 //!
-//! `tests/golden/good` holds a stored form of `block` in each file, made by this library and by the
-//! stock tools; each must decode for ever. The files of `tests/golden/bad` must fail for ever. A
-//! name is the decoder's three numbers, `2.0.0`, and what the file is.
+//! `tests/golden/good` holds a stored form of `block` in each file, made by this library and by the stock tools; each
+//! must decode for ever. The files of `tests/golden/bad` must fail for ever. A name is the decoder's three numbers,
+//! `2.0.0`, and the kind of the file.
 
 use crate::testing::is_full;
 use std::fs;

@@ -5,8 +5,8 @@
 //! `delta8+xz:6`, `zstd:3+dict`. A stored block has its [`Decoder`] beside it, not its method; a decoder knows no
 //! level.
 //!
-//! A method with a dictionary is a method of its own, since it costs and stores otherwise: which
-//! dictionary it is, the place knows that stores the block.
+//! A method with a dictionary is a method of its own, since it costs and stores otherwise. The place that stores the
+//! block knows its dictionary.
 //!
 //! This file does not compress; the one dispatch is in the module above.
 
@@ -184,7 +184,7 @@ impl Method {
     ///
     /// # Errors
     ///
-    /// `Invalid`, with what would be accepted. A method that was read from text always passes.
+    /// `Invalid`, with the accepted values. A method that was read from text always passes.
     pub fn check(&self) -> Result<()> {
         match self.fault() {
             None => Ok(()),

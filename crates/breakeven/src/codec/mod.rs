@@ -71,7 +71,7 @@ impl Compressor {
     ///
     /// # Errors
     ///
-    /// `Invalid` for a method out of range or one that wants a dictionary, `Unsupported` for one that is not built,
+    /// `Invalid` for a method out of range or one that wants a dictionary. `Unsupported` for one that is not built.
     /// `Limit` for a block above [`BLOCK_BYTES_MAX`].
     ///
     /// # Example
@@ -107,8 +107,8 @@ impl Compressor {
         size
     }
 
-    /// Compresses a block with a dictionary: as [`Compressor::compress`], for lz4, lz4hc and zstd
-    /// without a filter, whether the method says that it uses one or not.
+    /// Compresses a block with a dictionary, for lz4, lz4hc and zstd without a filter. Otherwise as
+    /// [`Compressor::compress`], whether the method says that it uses a dictionary or not.
     ///
     /// # Errors
     ///
@@ -128,8 +128,8 @@ impl Compressor {
         self.encode(method, Some(dictionary), source, target)
     }
 
-    /// Compresses a block as an `.xz` stream with a CRC64 of its content, for a stream that nothing
-    /// else checks; as [`Compressor::compress`], for xz alone.
+    /// Compresses a block as an `.xz` stream with a CRC64 of its content, for a stream without another check. Otherwise
+    /// as [`Compressor::compress`], for xz alone.
     ///
     /// # Errors
     ///

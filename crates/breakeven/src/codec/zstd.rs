@@ -107,7 +107,7 @@ fn content_of(frame: &[u8]) -> Option<&[u8]> {
     is_whole.then_some(content)
 }
 
-/// A compression context in memory that grows to what a level and a block need, and stays.
+/// A compression context in memory that grows to the need of a level and a block, and stays.
 ///
 /// A context that takes its own memory gives it back when, after 128 frames, a block needs only a third of it. It takes
 /// memory again for the next block that needs more. Where levels change from block to block, that is thousands of page

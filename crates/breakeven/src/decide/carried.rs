@@ -2,8 +2,8 @@
 //!
 //! Private to `decide`. The processor has the same name, but its clock, its load or the machine around it may not be
 //! the same, and a profile may have been copied. Each carried cell that is observed again for the first time gives one
-//! residual, ln(observed / carried). Either all is as it was, and the residuals are of other data; or everything takes
-//! some factor of the time it took. Bayes' rule weighs both, and the expected shift moves the carried factors that were
+//! residual, ln(observed / carried). Either all is as it was, and the residuals are of other data, or everything takes
+//! some factor of its former time. Bayes' rule weighs both, and the expected shift moves the carried factors that were
 //! not yet observed. Residuals that other data explains hardly move them. A threefold slower machine moves them by
 //! nearly all of its factor after a few cells.
 
@@ -35,8 +35,8 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Takes in a cell's residual against what was carried, unmoved; returns by how much more the
-    /// others are to be moved.
+    /// Takes in a cell's residual against the carried value, unmoved. Returns by how much more the others are to be
+    /// moved.
     pub fn observe(&mut self, residual: f64) -> f64 {
         let before = self.shift();
         self.count += 1.0;

@@ -67,8 +67,8 @@ impl Candidate {
 /// The limits of a chooser.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChooserOptions {
-    /// Share of all cost that trying may take. Default 0.01. At 0 nothing is tried, and what was never seen is
-    /// taken as it is expected.
+    /// Share of all cost that trying may take. Default 0.01. At 0 nothing is tried, and an unseen candidate is taken as
+    /// expected.
     pub trial_share: f64,
     /// Blocks that are under way at once, which may all have to wait for one that is tried. Default 1.
     pub workers: usize,
@@ -103,7 +103,7 @@ pub struct Terms {
     pub is_curious: bool,
     /// Whether any candidate may be tried that is hoped to be much better, however slow. Default false.
     pub is_bold: bool,
-    /// Whether twice as much is hoped of what was never seen. Default false.
+    /// Whether twice as much is hoped of unseen candidates. Default false.
     pub is_hopeful: bool,
     /// Set where nothing comes behind that a trial could pay for. Among methods that cost no more than this above the
     /// best, and might be as good, the one that stores least is picked. Default none.
@@ -136,8 +136,8 @@ pub struct Picked {
 /// Picks the candidate of each block of a place.
 ///
 /// # Cost
-/// A pick of 8 candidates takes some hundred nanoseconds beside the place's own function while life and prices
-/// stay, some 2 microseconds more where one changes. Some 1.2 KB for each candidate and class, at most
+/// A pick of 8 candidates takes some hundred nanoseconds beside the place's own function while life and prices stay. It
+/// takes some 2 microseconds more where one changes. Some 1.2 KB for each candidate and class, at most
 /// [`Chooser::KNOWN_MAX`] classes at once, beside the profile.
 ///
 /// # Example
@@ -211,7 +211,7 @@ impl Chooser {
     /// Classes and lengths that are known at once; when there are more, all are estimated anew.
     pub const KNOWN_MAX: usize = 256;
 
-    /// Makes a chooser among `candidates` on what the profile knows.
+    /// Makes a chooser among `candidates` by the profile's estimates.
     ///
     /// # Panics
     /// When there are no candidates, or a form does not follow the plain one of its method.
@@ -394,15 +394,15 @@ impl Chooser {
         (known.expect("it was learned of")).ask(&self.candidates, life);
     }
 
-    /// Returns the expected quantities of each candidate on the last such block that was picked for or known; nothing
+    /// Returns the expected quantities of each candidate on the last such block that was picked for or known. Nothing
     /// where there was none.
     pub fn expected(&self, class: Class, raw_bytes: u64) -> impl Iterator<Item = &Quantities> {
         let known = self.known.get(&key(class, raw_bytes));
         (known.into_iter()).flat_map(|it| it.rows.iter().map(|row| &row.asks[EXPECTED]))
     }
 
-    /// Decides for the candidate of least expected cost, with all that is to be said of it, whatever ties a pick allows for. The
-    /// place's own part of a cost has a band here.
+    /// Decides for the candidate of least expected cost, with all that is to be said of it, whatever ties a pick allows
+    /// for. The place's own part of a cost has a band here.
     pub fn decide(
         &mut self,
         life: &BlockLife,

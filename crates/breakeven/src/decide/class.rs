@@ -1,7 +1,7 @@
 //! Classes: the kind of data in a block, found before it is compressed.
 //!
-//! A [`Class`] is an opaque number. Content classes come from cheap features ([`Class::content`]); their numbers and
-//! names are stable, so what was learned of them is worth keeping. A place that knows its data better (page kinds, key
+//! A [`Class`] is an opaque number. Content classes come from cheap features ([`Class::content`]). Their numbers and
+//! names are stable, so measurements of them are worth keeping. A place that knows its data better (page kinds, key
 //! prefixes) makes classes of its own ([`Class::place`]). Their meaning lasts as long as the place that numbered them.
 //!
 //! The cuts were set on 1,691 blocks of 4 KiB, 64 KiB and 1 MiB. They come from 43 files: text, logs, JSON, CSV,
@@ -113,8 +113,8 @@ impl Class {
 
     /// Returns the content class of a block from its features.
     ///
-    /// Blocks with and without the LZ4 probe fall into different classes of text and binary, since
-    /// the probe tells apart what the others mix.
+    /// Blocks with and without the LZ4 probe fall into different classes of text and binary, since the probe separates
+    /// kinds that the others mix.
     ///
     /// # Cost
     /// A few comparisons.

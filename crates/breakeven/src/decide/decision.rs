@@ -78,8 +78,7 @@ impl Pays {
     }
 }
 
-/// The one event of a decision: what was chosen on which estimates. The ledger joins it with what
-/// was then measured.
+/// The one event of a decision: what was chosen on which estimates. The ledger joins it with the later measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
     /// The block's class.
@@ -152,7 +151,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// A method that could store the block, with what it asks for there and costs beside its prices.
+/// A method that could store the block, with its demands there and its costs beside their prices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
     /// The method.
@@ -186,9 +185,9 @@ pub(super) fn plainer(a: &Quantities, b: &Quantities) -> Ordering {
 
 /// Chooses the offer of least cost for a block; `store` joins them if it is missing.
 ///
-/// A codec is chosen where it costs less than this share of storing raw: 1 where every gain counts, less where a gain
-/// must be worth its while. Costs that are equal to the last bit are settled by cheaper decoding, then cheaper
-/// encoding, then the order of methods. So the answer never depends on the order of the offers.
+/// A codec is chosen where it costs less than this share of storing raw. The share is 1 where every gain counts, less
+/// where a gain must be worth its while. Costs that are equal to the last bit are settled by cheaper decoding, then
+/// cheaper encoding, then the order of methods. So the answer never depends on the order of the offers.
 ///
 /// # Panics
 /// When the prices or the life fail their `check()`, or an estimate is no number.
@@ -368,7 +367,7 @@ mod tests {
     use crate::decide::seeded;
     use crate::model::Allocation;
 
-    /// A method with what is known of it.
+    /// A method with its estimate.
     #[derive(Clone, Copy)]
     struct Candidate {
         method: Method,

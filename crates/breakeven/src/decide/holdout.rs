@@ -6,8 +6,7 @@
 //! for [`Ledger::counterfactual`](crate::decide::Ledger::counterfactual). It also gives the cost of finding out, for
 //! [`Ledger::overhead`](crate::decide::Ledger::overhead).
 //!
-//! It draws by a hash that it is handed, and prices sizes and times that it is handed: no bytes, no clock, no
-//! randomness.
+//! It draws by a given hash, and prices given sizes and times: no bytes, no clock, no randomness.
 
 use crate::codec::Method;
 use crate::decide::decision::Decision;

@@ -234,7 +234,7 @@ fn shares(form: &MethodEstimate, whole: &MethodEstimate) -> (f64, f64) {
     )
 }
 
-/// Returns an estimate with exact values of what encoding takes and leaves.
+/// Returns an estimate with exact values of encoding time and stored bytes.
 fn at(expected: &MethodEstimate, value: fn(&Factor) -> f64) -> MethodEstimate {
     let mut estimate = *expected;
     for factor in [

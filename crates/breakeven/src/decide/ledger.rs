@@ -8,8 +8,7 @@
 //! Promises: counters of work are exact. Savings are estimates with intervals and say how many samples they rest on.
 //! Ledgers of threads merge into the ledger of all.
 //!
-//! It draws no samples, reads no clock and prices nothing: costs come in, all in the one unit of the
-//! prices that the decisions were made with.
+//! It draws no samples, reads no clock and prices nothing. Costs come in, all in the one unit of the decisions' prices.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +102,7 @@ pub struct Earnings {
     /// Cost saved against storing every block raw, less the overhead of deciding and sampling;
     /// negative is a loss.
     pub saved_cost: Estimate,
-    /// The same as a share of what storing every block raw would have cost.
+    /// The same as a share of the cost of storing every block raw.
     pub saved_share: Estimate,
 }
 
@@ -257,8 +256,8 @@ impl Ledger {
         self.whole.overhead(cost);
     }
 
-    /// Takes in what both choices cost on a block of this decision. The place draws such blocks at
-    /// random and with one probability for all; each is booked by [`Ledger::wrote`] besides.
+    /// Takes in the cost of both choices on a block of this decision. The place draws such blocks at random and with
+    /// one probability for all; each is booked by [`Ledger::wrote`] besides.
     pub fn counterfactual(&mut self, decision: &Decision, found: &Counterfactual) {
         self.whole.counterfactual(decision, found);
     }
@@ -659,8 +658,8 @@ mod tests {
         assert!(exposition.contains(line), "{exposition}");
     }
 
-    /// Checks the rules of the Prometheus text format: each family once, with HELP and TYPE before
-    /// its samples, and every sample of the family that was announced last.
+    /// Checks the rules of the Prometheus text format: each family once, with HELP and TYPE before its samples, and
+    /// every sample of the family announced last.
     fn check_exposition(text: &str) {
         let mut families = std::collections::BTreeSet::new();
         let mut family = String::new();

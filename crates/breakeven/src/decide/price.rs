@@ -316,8 +316,8 @@ impl Point {
         }
     }
 
-    /// Codec and medium add up: the only way that is true for energy and money, and a place whose stages overlap charges the
-    /// waits that are left.
+    /// Codec and medium add up: that alone is true for energy and money. A place whose stages overlap charges the
+    /// remaining waits.
     fn cost(&self) -> f64 {
         model::cost(&self.block, &self.place, &self.life, Overlap::Serial)
     }
@@ -349,7 +349,7 @@ fn within(estimate: Estimate, place: f64) -> f64 {
     estimate.mean + place.abs() * (end - estimate.mean)
 }
 
-/// Cost of `a` less cost of `b`, with what they share varied for both at once.
+/// Cost of `a` less cost of `b`, with their common inputs varied for both at once.
 pub(super) fn difference(
     a: &Quantities,
     b: &Quantities,
@@ -399,8 +399,8 @@ pub(super) fn parts(
     Point::new(quantities, &own, &shared).parts()
 }
 
-/// Propagates independent bands through `function`: each input is moved to both ends alone, and
-/// the deviations are added in quadrature, those upward apart from those downward.
+/// Propagates independent bands through `function`. Each input is moved to both ends alone, and the deviations are
+/// added in quadrature, those upward apart from those downward.
 fn in_quadrature<const COUNT: usize>(
     inputs: [Estimate; COUNT],
     function: impl Fn(&[f64; COUNT]) -> f64,
@@ -448,9 +448,8 @@ const UNITS_COUNTED_MAX: f64 = 64.0;
 /// Returns the mean of the bytes that a place occupies for a block. Its encoded length is lognormal with the given mean
 /// and spread (standard deviation of its logarithm).
 ///
-/// Rounding the mean up would put a cliff where there is a slope: of blocks of 4000 bytes on
-/// average many need a second unit of 4096. The sum over k of P(length > k units) is the mean
-/// number of units.
+/// Rounding the mean up would put a cliff where there is a slope: many blocks of 4000 bytes on average need a second
+/// unit of 4096. The sum over k of P(length > k units) is the mean number of units.
 fn expected_held_bytes(encoded: f64, spread: f64, life: &BlockLife) -> f64 {
     let overhead = life.overhead_bytes as f64;
     let unit = life.allocation.unit_bytes as f64;

@@ -9,7 +9,7 @@
 //! 0.54, 0.46 and 0.28 (root mean square over the unfiltered methods). 95 to 97 of 100 intervals hold the truth. The
 //! means of the classes were set on the same files.
 //!
-//! Everything is a logarithm: costs vary by factors, so factors are what is averaged.
+//! Everything is a logarithm: costs vary by factors, so factors are averaged.
 
 use crate::codec::{Codec, Filter, Method};
 use crate::decide::class::Class;
@@ -50,11 +50,11 @@ pub(super) struct Prior {
     /// Standard deviations of this method's difference from `ln`, beside the effects of the machine and the class on
     /// all methods.
     pub deviation: Factors,
-    /// Standard deviations of what class and method leave of the pair, and a pair of a block length.
+    /// Standard deviations of the remainder of the pair after class and method, and of a pair at a block length.
     pub pair_deviation: Factors,
     pub length_deviation: Factors,
-    /// Whether its encoding time is believed for the class itself: what the class does to the time of methods
-    /// that skip says nothing of it.
+    /// Whether its encoding time is believed for the class itself: the class's effect on methods that skip says nothing
+    /// of it.
     pub is_apart: bool,
     /// Published, or a default where no row comes near.
     pub basis: Basis,
@@ -85,7 +85,7 @@ const LZ4: &[Row] = &[
     row(2.197_224_577_336_22, 820.0, 3922.0, 56.68),
     row(2.833_213_344_056_22, 1002.0, 4166.0, 62.15),
 ];
-/// The published level 1 is what the library calls 2.
+/// The published level 1 is the library's level 2.
 const LZ4HC: &[Row] = &[
     row(2.0, 262.0, 3221.0, 42.06),
     row(4.0, 76.3, 3421.0, 37.65),
@@ -125,8 +125,8 @@ const BZIP2: &[Row] = &[
     row(9.0, 13.1, 37.5, 25.75),
 ];
 
-/// Returns the seconds a call costs beside its bytes, encoding and decoding: measured on blocks of
-/// 256 bytes to 1 MiB of 43 files, codec workspaces reused.
+/// Returns the seconds of a call beside its bytes, encoding and decoding. They were measured on blocks of 256 bytes to
+/// 1 MiB of 43 files, with codec workspaces reused.
 fn call_seconds(codec: Codec) -> (f64, f64) {
     match codec {
         Codec::Store => (0.0, 0.0),

@@ -358,10 +358,10 @@ impl Profile {
         }
     }
 
-    /// Takes in what another profile of the same machine has learned.
+    /// Takes in the observations of another profile of the same machine.
     ///
-    /// Evidence adds up to what [`ProfileOptions::half_life_observations`] lets a cell hold. The
-    /// order of merging matters only where that limit or [`Profile::CELLS_MAX`] is reached.
+    /// Evidence adds up to the most that [`ProfileOptions::half_life_observations`] lets a cell hold. The order of
+    /// merging matters only where that limit or [`Profile::CELLS_MAX`] is reached.
     pub fn merge(&mut self, other: &Profile) {
         let weight_max = self.options.weight_max();
         for (key, theirs) in &other.cells {

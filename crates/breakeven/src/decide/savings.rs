@@ -212,8 +212,7 @@ mod tests {
         assert_eq!(part.total(), None, "one group has no spread");
     }
 
-    /// Returns in how many of `trials` the interval of a sampled total holds the truth, if it is reckoned at once and if
-    /// it is of parts.
+    /// Returns in how many of `trials` the interval of a sampled total holds the truth, computed at once and in parts.
     fn coverage(
         random: &mut fastrand::Rng,
         trials: u32,

@@ -136,7 +136,7 @@ impl Tracker {
         }
     }
 
-    /// Variance of the logarithm from block to block, pulled to what is usual while there are few.
+    /// Variance of the logarithm from block to block, pulled to the usual value while there are few.
     pub fn block_variance(&self, factor: usize) -> f64 {
         let usual = BLOCK_DEVIATION[factor].powi(2);
         let squares = self.weight * self.variance_ln + USUAL_VARIANCE_WEIGHT * usual;

@@ -13,7 +13,7 @@ pub const TRIAL_BLOCKS: f64 = 2.0;
 /// Seconds that trying may take besides, where a place says what one costs: what nobody notices.
 pub const TRIAL_SECONDS: f64 = 4e-3;
 
-/// A candidate that is tried, and what the best one known would have cost.
+/// A candidate that is tried, and the expected cost of the best one known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
     /// The number of the candidate.

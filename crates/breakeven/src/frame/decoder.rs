@@ -129,7 +129,7 @@ pub struct Decoder {
 }
 
 enum State {
-    /// With the first bytes of the frame, for what they state.
+    /// With the first bytes of the frame, for the sizes they state.
     Zstd(Header),
     Lz4,
     Xz(Box<Stream>),
@@ -233,8 +233,8 @@ const HEADER_BYTES_MAX: usize = 18;
 
 /// The first bytes of a Zstandard frame.
 ///
-/// In pieces the library does not hold a frame that ends with an empty block to the content size it
-/// states, so that is done here.
+/// In pieces the library does not check the stated content size of a frame that ends with an empty block, so that is
+/// done here.
 #[derive(Clone, Default)]
 struct Header {
     bytes: [u8; HEADER_BYTES_MAX],
@@ -275,8 +275,7 @@ impl Header {
         }
     }
 
-    /// Checks that a frame which has ended, after `place` bytes of the last piece, decoded to what it
-    /// states.
+    /// Checks that a frame which has ended, after `place` bytes of the last piece, decoded to its stated size.
     fn check(&self, content_bytes: u64, place: u64) -> Result<()> {
         match self.shape()?.and_then(|it| it.content_bytes) {
             Some(stated) if stated != content_bytes => {

@@ -58,8 +58,8 @@ impl Encoder {
         &mut self.compressor
     }
 
-    /// Writes the frame of `block` by `method`: the raw frame where that is not larger, the frame
-    /// of a run where every byte is the same.
+    /// Writes the frame of `block` by `method`. It writes the raw frame where that is not larger, and the frame of a
+    /// run where every byte is the same.
     ///
     /// # Errors
     ///
@@ -92,8 +92,8 @@ impl Encoder {
         Ok(encoded)
     }
 
-    /// Writes the frame of `block` as [`Encoder::encode`] does, unless that is the raw frame: it is left
-    /// to be written around the block where it lies ([`super::RawFrame`]). Returns whether it is.
+    /// Writes the frame of `block` as [`Encoder::encode`] does, unless that is the raw frame. That one is left to be
+    /// written around the block where it lies ([`super::RawFrame`]). Returns whether it is.
     ///
     /// # Errors
     ///

@@ -41,9 +41,11 @@ pub struct LongOptions {
     pub content_bytes: Option<u64>,
     /// Whether the frame ends with a check of its content. Default yes.
     pub has_check: bool,
-    /// Whether what changes of the content changes little of the frame, as rsync likes it: zstd's own way, with workers. Default no.
+    /// Whether what changes of the content changes little of the frame, as rsync likes it: zstd's own way, with
+    /// workers. Default no.
     pub is_rsyncable: bool,
-    /// Whether runs of zeros may go past the workers ([`LongEncoder::zeros`]). Jobs then see nothing of each other. Default no.
+    /// Whether runs of zeros may go past the workers ([`LongEncoder::zeros`]). Jobs then see nothing of each other.
+    /// Default no.
     pub passes_zeros: bool,
 }
 
@@ -94,7 +96,7 @@ impl LongOptions {
     ///
     /// # Errors
     ///
-    /// `Invalid`, with what would be accepted.
+    /// `Invalid`, with the accepted values.
     pub fn check(&self) -> Result<()> {
         let invalid = |what, found: u32, accepted| {
             Err(Error::invalid(what, format!("{found} is not {accepted}")))
@@ -115,7 +117,8 @@ impl LongOptions {
     }
 }
 
-/// The smallest window that is tried where there is no memory, as a logarithm: with it a context of level 3 takes less than a MiB.
+/// The smallest window that is tried when memory is short, as a logarithm: with it a context of level 3 takes less than
+/// a MiB.
 const WINDOW_LOG_MIN: u32 = 17;
 
 impl LongOptions {
@@ -269,7 +272,7 @@ impl LongEncoder {
         passes_zeros(&self.options)
     }
 
-    /// Hands out what the workers make of the content so far, and ends their jobs; it is called until that has ended.
+    /// Hands out the workers' output for the content so far, and ends their jobs; it is called until that has ended.
     ///
     /// # Errors
     ///

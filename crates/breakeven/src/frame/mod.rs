@@ -51,7 +51,8 @@ pub enum Kind {
 /// Bytes that tell the kind of any frame.
 pub const MAGIC_BYTES: usize = 6;
 
-/// Returns what begins with `bytes`, if it is compressed data that zstd's own program decodes and this library does not.
+/// Returns what begins with `bytes`, if it is compressed data that zstd's own program decodes and this library does
+/// not.
 pub fn unserved(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x02, 0x21, 0x4C, 0x18, ..] => Some("an LZ4 legacy frame"),

@@ -90,8 +90,8 @@ impl Walk {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if no frame goes on so, with the byte of the frame; `Unsupported` for a frame that
-    /// needs a dictionary we cannot know.
+    /// `Corrupt` if no frame goes on so, with the byte of the frame. `Unsupported` for a frame that needs a dictionary
+    /// we cannot know.
     ///
     /// # Panics
     ///

@@ -1,8 +1,8 @@
 //! Reads the results of fio, so that a device measured elsewhere can stand in for a probe.
 //!
-//! The input is what `fio --output-format=json` writes. Each job of one pattern, one direction and
-//! one block size becomes a point: `rw=read`, `randread`, `randread:9` (Harper's mix), and the same
-//! of writing. Seconds per operation are the reciprocal of its operations per second.
+//! The input is the output of `fio --output-format=json`. Each job of one pattern, one direction and one block size
+//! becomes a point: `rw=read`, `randread`, `randread:9` (Harper's mix), and the same for writing. Seconds per operation
+//! are the reciprocal of its operations per second.
 //!
 //! A job of another kind is left out and named, with the reason: reads mixed with writes, several block sizes, jobs
 //! that ran at once, jobs that failed. A job that went through the page cache is taken and named. Foreign or broken
@@ -293,7 +293,7 @@ impl Side {
     }
 }
 
-/// Reads `rw`: `:9` is a new position every ninth operation, which is what Harper calls nine to one.
+/// Reads `rw`: `:9` is a new position every ninth operation, Harper's nine to one.
 fn pattern_of(rw: &str) -> Option<(Direction, Pattern)> {
     Some(match rw {
         "read" => (Direction::Read, Pattern::Sequential),

@@ -34,8 +34,8 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// Days in the month that monthly prices mean: a twelfth of 365.
 const DAYS_PER_MONTH: f64 = 365.0 / 12.0;
 
-/// Files hold at most this many points per curve, and media this many curves: far above any
-/// measurement, so that a foreign file cannot make the arithmetic long.
+/// Files hold at most this many points per curve, and media this many curves. It is far above any measurement, so that
+/// a foreign file cannot make the arithmetic long.
 const CURVE_COUNT_MAX: usize = 256;
 const POINT_COUNT_MAX: usize = 256;
 
@@ -276,9 +276,9 @@ impl Service {
         }
     }
 
-    /// Interpolates over the depths measured for `pattern`: linear between the logarithms, because
-    /// operations completed per second grow with a power of the depth until the device is full.
-    /// Outside, the interval spans both limits: no gain from depth, and a full one.
+    /// Interpolates over the depths measured for `pattern`. It is linear between the logarithms, because operations
+    /// completed per second grow with a power of the depth until the device is full. Outside, the interval spans both
+    /// limits: no gain from depth, and a full one.
     fn measured(&self, bytes: u64, pattern: Pattern, depth: u32) -> Option<Figure> {
         let curves = || {
             let fits = move |curve: &&Curve| curve.pattern.is_none_or(|of| of == pattern);
@@ -367,7 +367,7 @@ impl Service {
 pub struct Medium {
     /// The name a person types, or the folder that was probed.
     pub name: String,
-    /// One sentence: the device and what is known of it.
+    /// One sentence: the device and the known facts about it.
     pub description: String,
     /// The kind of place.
     pub kind: MediumKind,
@@ -398,7 +398,7 @@ impl Medium {
     /// Checks what the arithmetic needs, for a medium that was read from a file.
     ///
     /// # Errors
-    /// `Invalid`, naming the field, the value and what was expected.
+    /// `Invalid`, naming the field, the value and the expected range.
     pub fn check(&self) -> Result<()> {
         self.read.check("read")?;
         self.write.check("write")?;
@@ -460,9 +460,9 @@ impl Medium {
         self.seconds_for(operation).map(|seconds| bytes / seconds)
     }
 
-    /// Returns the joules above idle that the device spends on one operation: its active watts
-    /// for its seconds. The watts are one common factor of all operations of a direction, so that
-    /// a caller who compares two of them divides it out ([`Service::watts_above_idle`]).
+    /// Returns the joules above idle that the device spends on one operation: its active watts for its seconds. The
+    /// watts are one common factor of all operations of a direction. A caller who compares two of them divides it out
+    /// ([`Service::watts_above_idle`]).
     ///
     /// # Panics
     /// If the depth is 0.
@@ -541,7 +541,7 @@ fn check_price(what: &'static str, price: &Option<Figure>) -> Result<()> {
     }
 }
 
-/// Pools two neighbours into their mean, weighted by what each stands for.
+/// Pools two neighbours into their mean, weighted by the points that each stands for.
 fn pooled(a: (Figure, usize), b: (Figure, usize)) -> (Figure, usize) {
     let (x, y) = (a.0.estimate, b.0.estimate);
     let (m, n) = (a.1 as f64, b.1 as f64);

@@ -41,7 +41,7 @@ const LARGEST_BYTES: u64 = 1 << 30;
 /// Depths at which a preset's formula is sampled.
 const DEPTHS: [u32; 3] = [1, 4, 16];
 
-/// A name, the other names for it, and what makes the medium.
+/// A name, the other names for it, and the function that makes the medium.
 type Preset = (&'static str, &'static [&'static str], fn() -> Medium);
 
 const PRESETS: &[Preset] = &[
@@ -80,9 +80,8 @@ pub fn preset(name: &str) -> Option<Medium> {
     Some(medium)
 }
 
-/// Returns the preset of the device that answers most like this one, for what was not measured of
-/// it. The kernel's word that it turns does not decide alone: virtual disks claim it. But no disk
-/// moves its arm within a millisecond.
+/// Returns the preset of the device that answers most like this one, for its unmeasured properties. The kernel's word
+/// that it turns does not decide alone: virtual disks claim it. But no disk moves its arm within a millisecond.
 pub(super) fn similar(
     random_read_seconds: f64,
     read_bytes_per_second: f64,
@@ -419,7 +418,7 @@ fn ram() -> Medium {
     }
 }
 
-/// A network of Hirsch's: his rate, and what he leaves out.
+/// A network of Hirsch's: his rate, and the figures that he leaves out.
 struct Network {
     name: &'static str,
     description: &'static str,
@@ -595,7 +594,7 @@ fn kothiyal(machine: &KothiyalMachine) -> Medium {
         idle_watts: Figure::assumed(6.0),
         holding_watts_per_gib: watts_per_gib(HDD_WATTS_PER_TB),
         machine_idle_watts: Some(Figure {
-            // The meter is good for 1.5 % of what it shows (his section 4.1).
+            // The meter is good for 1.5 % of its reading (his section 4.1).
             estimate: Estimate::plus_minus(machine.idle_watts, 0.015 * machine.idle_watts),
             source: Source::Published(KOTHIYAL.to_string()),
         }),

@@ -96,8 +96,8 @@ const MIX_RUN: usize = 10;
 pub struct ProbeOptions {
     /// Time in all, at most an hour. Default 2.5 s.
     pub time_max: Duration,
-    /// Size of the scratch file, 1 MiB to 1 GiB; less is taken when less than twice of it is free
-    /// or may be written. Default 64 MiB.
+    /// Size of the scratch file, 1 MiB to 1 GiB. It is smaller when less than twice of it is free or may be written.
+    /// Default 64 MiB.
     pub scratch_bytes: u64,
     /// Bytes written in all, the scratch file's first filling counted; then only reads go on.
     /// Default 1 GiB.
@@ -368,7 +368,7 @@ impl Scratch {
     }
 }
 
-/// A combination to be measured, and what its slices said.
+/// A combination to be measured, and the results of its slices.
 struct Task {
     direction: Direction,
     pattern: Pattern,
@@ -485,8 +485,8 @@ impl Run<'_> {
         self.scratch.file.sync()
     }
 
-    /// Runs rounds of a slice or two for each task, in a new order each round, until time is up
-    /// or there is nothing more to be measured.
+    /// Runs rounds of a slice or two for each task, in a new order each round, until time is up or nothing is left to
+    /// measure.
     fn measure(&mut self, observe: &mut dyn FnMut(ProbeEvent<'_>)) -> Result<Vec<Cell>> {
         let mut tasks = Task::all();
         let slices = |at: usize| match tasks[at].is_stream() {

@@ -1,7 +1,7 @@
 //! Calibration: watts over load by a meter at the machine's supply.
 //!
 //! The meter is any command that prints watts: a plug's, a management controller's, a laboratory's. The machine idles,
-//! runs threads on about a tenth, a half and all of its hardware threads, and idles again; the command runs at
+//! runs threads on about a tenth, a half and all of its hardware threads, and idles again. The command runs at
 //! intervals. The means of the phases, in rising order, are the machine's profile. Meters average over about a second,
 //! so phases are long. Time and date are handed in; nothing is stored here.
 
@@ -239,8 +239,8 @@ fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len() as f64
 }
 
-/// Half the width of the mean's 95 % interval, by the normal law: at the thirty samples of a
-/// default phase Student's is 4 % wider.
+/// Half the width of the mean's 95 % interval, by the normal law. At the thirty samples of a default phase Student's is
+/// 4 % wider.
 fn half_width(samples: &[f64]) -> f64 {
     let (mean, count) = (mean(samples), samples.len() as f64);
     let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();

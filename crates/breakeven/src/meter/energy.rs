@@ -117,7 +117,7 @@ impl EnergyMeter {
         }
     }
 
-    /// Returns one sentence for each source that was passed over, with what would help.
+    /// Returns one sentence for each source that was passed over, with the remedy.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

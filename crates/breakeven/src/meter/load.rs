@@ -54,7 +54,7 @@ mod tests {
 
         let meter = Meter::start(Scope::Process);
         let answer = with_busy_threads(2, || {
-            // Ends by what the threads did, not by a clock.
+            // It ends by the threads' own time, not by a clock.
             let start = super::super::roots::clock_seconds(rustix::time::ClockId::ProcessCPUTime);
             while super::super::roots::clock_seconds(rustix::time::ClockId::ProcessCPUTime).0
                 < start.0 + 0.02

@@ -133,7 +133,7 @@ impl MachineProfile {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the points were changed to what is not a rising line.
+    /// [`Error::Invalid`] if the points were changed and no longer make a rising line.
     pub fn model(&self) -> Result<PowerModel> {
         let source = Source::ModelCalibrated(format!("{}, {}", self.meter, self.date));
         PowerModel::from_points(self.load_points(), self.threads, source, EnergyScope::Wall)

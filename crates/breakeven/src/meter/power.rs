@@ -51,7 +51,7 @@ impl fmt::Display for EnergyScope {
     }
 }
 
-/// Bytes moved through a device, with what the device spends on each.
+/// Bytes moved through a device, with the device's energy for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
     /// Bytes moved.
@@ -230,8 +230,8 @@ impl PowerModel {
     /// Makes a model from the medians of the processor's family, for as many cores and threads as
     /// the machine has.
     ///
-    /// In a guest whose processors are single threads of shared cores this is an upper figure:
-    /// the neighbour on the core pays for part of it.
+    /// In a guest whose processors are single threads of shared cores this is an upper figure, because the neighbour on
+    /// the core pays for part of it.
     pub fn from_family(power: &FamilyPower, machine: &Machine) -> PowerModel {
         let (idle, busy) =
             idle_and_busy(power.idle_w_per_thread, power.marginal_w_per_core, machine);

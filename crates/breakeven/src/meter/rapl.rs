@@ -2,7 +2,7 @@
 //!
 //! A zone is a folder with `name`, `energy_uj` and `max_energy_range_uj`. Packages and their memory are summed over all
 //! sockets. Core, uncore and platform zones are left out: a package contains the first two, and the third contains the
-//! package. The counter starts again at 0 after its range: a difference is corrected for one wrap, so a long span must
+//! package. The counter starts again at 0 after its range. A difference is corrected for one wrap, so a long span must
 //! be advanced now and then. AMD's counters appear in the same tree under Intel's name, without memory.
 //!
 //! The counters belong to everybody who runs on the machine, and since 2020 only root may read them. A refusal is an
@@ -23,7 +23,7 @@ use super::roots::{Roots, read_line, read_number, read_text};
 /// More zones than this are not followed.
 const ZONES_MAX: usize = 4096;
 
-/// Why the counters cannot be used, worded with what would help.
+/// Why the counters cannot be used, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RaplUnavailable {
     /// There is no powercap tree, or it has no package.

@@ -144,8 +144,8 @@ pub struct Usage {
     pub wall: Seconds,
     /// Processor time of the scope, by kind.
     pub cpu: CpuTime,
-    /// Time the thread was ready to run and had no processor; known for threads only, and only
-    /// where the kernel keeps scheduler statistics.
+    /// Time the thread was ready to run and had no processor. It is known for threads only, and only where the kernel
+    /// keeps scheduler statistics.
     pub runqueue_wait: Option<Seconds>,
     /// Bytes moved, as the caller counts them.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! How accesses spread over buffers, and what share of them a cache of the hottest ones serves.
+//! How accesses spread over buffers, and the share of them that a cache of the hottest ones serves.
 //!
 //! There are three patterns. One is even. Harper's Pareto rule gives 80 % of the accesses to 20 % of the data, even
 //! within each part. In Zipf's the k-th hottest buffer has weight `k^-s`. The cache is taken to hold the hottest

@@ -147,8 +147,8 @@ pub fn outcome(quadruple: &Quadruple) -> Outcome {
     quadruple.line().outcome()
 }
 
-/// Returns what compressing saves over one write and `reads_per_write` reads, in the metric's own
-/// unit: E_sav(n) = n (E_r - E_d) + (E_w - E_c). Negative is a loss.
+/// Returns the saving of compression over one write and `reads_per_write` reads, in the metric's own unit: E_sav(n) = n
+/// (E_r - E_d) + (E_w - E_c). Negative is a loss.
 ///
 /// Source: Kothiyal 2009, section 4.4 and Figure 5.4.
 ///
@@ -323,7 +323,7 @@ pub fn verdict(costs: &QuadrupleEstimate) -> Verdict {
 /// Returns the answer over all reads per write when part of the savings has a factor in common.
 ///
 /// With `own` all zero the factor cancels. The break-even of energy does not depend on the watts, so their uncertainty
-/// does not make it undecided. In money, where energy is one part of the cost, the factor counts for what it is.
+/// does not make it undecided. In money, where energy is one part of the cost, the factor counts in that part.
 ///
 /// # Panics
 /// When the factor's band is not above 0, or a saving is NaN or infinite.

@@ -194,8 +194,8 @@ impl BufferCache {
         }
     }
 
-    /// Returns what a page fault costs in the split cache: a disk read and the compression of a
-    /// victim whose place is then lost.
+    /// Returns the cost of a page fault in the split cache: a disk read and the compression of a victim whose place is
+    /// then lost.
     ///
     /// Source: Harper 2018, chapter 4, Objective 2, Figure 11.
     pub fn page_fault(&self) -> Seconds {
@@ -356,8 +356,8 @@ mod tests {
         Seconds(microseconds * 1e-6)
     }
 
-    /// Table 4 in bulk; one thread from the text (LZ4's decompression is not printed: 2 is assumed
-    /// and used by no figure of the thesis).
+    /// Table 4 in bulk; one thread from the text. LZ4's decompression is not printed: 2 is assumed and used by no
+    /// figure of the thesis.
     fn lz4() -> BufferCodec {
         BufferCodec {
             ratio: 2.13,

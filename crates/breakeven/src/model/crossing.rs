@@ -1,4 +1,4 @@
-//! Where a function changes its sign: bisection for what has no closed form.
+//! Where a function changes its sign: bisection for functions without a closed form.
 
 use std::ops::RangeInclusive;
 

@@ -8,8 +8,8 @@
 //! - [`EnergyDelay::outcome`]: total energy times total time over one write and `n` reads. The saving is a parabola in
 //!   `n`. Where compressing saves one metric at few reads and the other at many, it may pay only between two
 //!   break-evens, or only outside them.
-//! - [`RunningTotals`]: the whole work followed block by block with linear prices: a second costs
-//!   the joules spent so far, a joule costs the seconds spent so far.
+//! - [`RunningTotals`]: the whole work followed block by block with linear prices. A second costs the joules spent so
+//!   far, and a joule the seconds spent so far.
 //!
 //! A factor common to all energies cancels in each of them, as it does in a break-even of energy.
 //!
@@ -178,8 +178,8 @@ impl EnergyDelayEstimate {
     /// plain work cheapest and compressed work dearest. The largest saving has them the other way round. These two
     /// curves decide.
     ///
-    /// A curve with two break-evens has no single answer: the verdict is undecided, and `low` and
-    /// `high` are the least and the largest of all break-evens found.
+    /// A curve with two break-evens has no single answer. The verdict is undecided, and `low` and `high` are the least
+    /// and the largest of all break-evens found.
     ///
     /// # Panics
     /// When a lower end is negative, or a product of the costs is not finite.
@@ -567,8 +567,8 @@ mod tests {
         }
     }
 
-    /// The best choice over the whole work is also best at the prices of its own totals, but for
-    /// the product that linear prices leave out.
+    /// The best choice over the whole work is also best at the prices of its own totals, except for the product that
+    /// linear prices leave out.
     #[test]
     fn the_best_choice_is_best_at_its_own_prices() {
         let mut random = seeded("best_choice");

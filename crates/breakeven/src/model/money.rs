@@ -1,4 +1,4 @@
-//! When keeping data compressed has redeemed itself, and what it saves in euros.
+//! When keeping data compressed has redeemed itself, and its saving in euros.
 //!
 //! Compressing costs once and at each read. Its saving grows with every day for which the smaller data is kept: a
 //! [`Line`] over days. The thesis's Table 3.1 is gross, storage saved and nothing subtracted; advice prints net.

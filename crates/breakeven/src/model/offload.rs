@@ -46,7 +46,7 @@ pub struct Direction {
 pub enum Throughput {
     /// Raw bytes per second.
     Absolute(BytesPerSecond),
-    /// A multiple of what the host's own code does.
+    /// A multiple of the time of the host's own code.
     TimesSoftware(f64),
     /// No time at all: the limit.
     Free,

@@ -153,7 +153,7 @@ impl Prices {
         Euros(energy.0 / JOULES_PER_KWH * self.eur_per_kwh)
     }
 
-    /// Returns the price of energy that a machine's processors draw, with what cooling them takes.
+    /// Returns the price of energy that a machine's processors draw, with the energy of cooling them.
     pub fn cooled_energy_cost(&self, energy: Joules) -> Euros {
         self.energy_cost(energy) * (1.0 + self.machine.cooling_share)
     }

@@ -57,7 +57,7 @@ impl CodecSpeeds {
         BytesPerSecond(effective.0.min(self.compress.0).min(self.decompress.0))
     }
 
-    /// Returns the time for `raw_bytes` through all three stages: that of the slowest, and of one block in the
+    /// Returns the time for `raw_bytes` through all three stages. It is that of the slowest, and of one block in the
     /// others, which begin and end the transfer.
     ///
     /// Source: this project's; where a block is no share of the bytes it is Hirsch 2017, equation 2.2.
@@ -82,9 +82,8 @@ impl CodecSpeeds {
         Seconds(raw_bytes * by_stage.into_iter().fold(0.0, f64::max))
     }
 
-    /// Returns for which link speeds, in bytes per second, compressing shortens the transfer. It
-    /// pays below a speed or never: the data must shrink by more than blocks are late, and
-    /// both codec directions must keep up with the link.
+    /// Returns for which link speeds, in bytes per second, compressing shortens the transfer. It pays below a speed or
+    /// never. The data must shrink by more than blocks are late, and both codec directions must keep up with the link.
     ///
     /// Source: Hirsch 2017, section 3.2.2; what is late is this project's.
     ///
@@ -288,8 +287,8 @@ impl WriteCall {
         self.duration() * (prolonging - 1.0)
     }
 
-    /// Returns what S2 (`prolonging` 1) or S3 costs: energy above idle while the application waits
-    /// anyway, the whole machine while it waits for compression alone.
+    /// Returns the cost of S2 (`prolonging` 1) or S3: energy above idle while the application waits anyway, the whole
+    /// machine while it waits for compression alone.
     ///
     /// Source: Hirsch 2017, equation 3.9.
     pub fn prolonged_cost(&self, prolonging: f64, prices: &ComputePrices) -> Euros {

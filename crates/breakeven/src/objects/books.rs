@@ -55,7 +55,7 @@ impl Books {
         &mut self.classes[class]
     }
 
-    /// Enters a value that was written, and what both choices cost if it was drawn.
+    /// Enters a written value, and the cost of both choices if it was drawn.
     pub fn wrote(
         &mut self,
         class: u16,

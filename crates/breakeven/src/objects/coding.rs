@@ -54,14 +54,15 @@ const DICTIONARY_BYTES_MIN: u64 = 256 << 10;
 const GENERATION_BYTES: usize = 300 << 10;
 /// Longer values are not learned from.
 const OFFERED_BYTES_MAX: usize = 64 << 10;
-/// A dictionary must save so much of what is stored.
+/// A dictionary must save so much of the stored bytes.
 const SAVING_MIN: f64 = 0.03;
 /// The cost of an impossible method: more than anything.
 const NEVER: f64 = 1e6;
 /// Decodings after which a value is stored raw again.
 const PROMOTE_AFTER: std::ops::RangeInclusive<f64> = 16.0..=65_536.0;
-/// The same where fresh ones are only encoded sooner. Without that rule gets of 20 keys by a skew had 0.71 (0.64 to 0.79) of
-/// memcached's keys, with it 0.89 (0.84 to 0.94): `peng2020/gets`, 20 runs each. The least number itself is unproved.
+/// The same where fresh ones are only encoded sooner. Without that rule gets of 20 keys by a skew had 0.71 (0.64 to
+/// 0.79) of memcached's keys, with it 0.89 (0.84 to 0.94): `peng2020/gets`, 20 runs each. The least number itself is
+/// unproved.
 const PROMOTE_SOONER_AFTER_MIN: f64 = 4.0;
 
 /// The decision about a class.
@@ -74,8 +75,8 @@ pub(super) struct ClassPlan {
     decision: Decision,
     life: BlockLife,
     pub prices: Prices,
-    /// Of decodings, one in so many stores the value raw again: where others are dropped for it, and where fresh ones are
-    /// only encoded sooner.
+    /// Of decodings, one in so many stores the value raw again: where others are dropped for it, and where fresh ones
+    /// are only encoded sooner.
     pub promote_one_in: u32,
     pub promote_one_in_sooner: u32,
 }
@@ -306,7 +307,7 @@ impl Coding {
         }
     }
 
-    /// Takes in what was offered, trains one class or measures one, and tells the shards if anything changed. Returns
+    /// Takes in the offered values, trains one class or measures one, and publishes any change to the shards. Returns
     /// whether there is more to do.
     pub fn tune(&self, space: &Space, tally: &Tally, evicts: bool) -> Result<bool> {
         let mut tuner = lock(&self.tuner);
@@ -578,7 +579,7 @@ impl Tuner {
         self.chooser.refresh();
     }
 
-    /// Decides how a class is encoded, at what memory is worth and fetches cost.
+    /// Decides how a class is encoded, at the worth of memory and the cost of fetches.
     fn decide(&mut self, class: u16) -> ClassPlan {
         let learned = self.classes[usize::from(class)]
             .as_mut()
@@ -639,7 +640,7 @@ impl Tuner {
         }
     }
 
-    /// Bytes of the tables of symbols and of what is gathered for more.
+    /// Bytes of the tables of symbols and of the samples for more.
     fn symbol_bytes(&self) -> usize {
         let tables = self
             .known()

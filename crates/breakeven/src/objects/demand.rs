@@ -44,7 +44,7 @@ impl Default for Demand {
 }
 
 impl Demand {
-    /// Takes in what was counted since the last time.
+    /// Takes in the counts since the last time.
     pub fn follow(&mut self, tally: &Tally) {
         // Counts may have begun anew meanwhile.
         let since =

@@ -1,11 +1,11 @@
 //! Room is made: segments are emptied a few items at a time, by S3-FIFO.
 //!
-//! S3-FIFO (Yang et al. 2023): new items wait in a short queue. Those that were fetched go on to the main one, and the
-//! others leave. The main queue gives each item as many more rounds as it was fetched, up to three. Here the queues
-//! consist of segments, and all items of the oldest are judged before it is freed. The short queue has two parts: fresh
-//! items as they came, and behind them those that nobody fetched so far, encoded. An item that moves on is encoded as
-//! its class is (`recode.rs`). Where no class is encoded, fresh segments become cold ones as they are, except for some
-//! that serve as samples.
+//! S3-FIFO (Yang et al. 2023): new items wait in a short queue. Fetched items go on to the main one, and the others
+//! leave. The main queue gives each item as many more rounds as it was fetched, up to three. Here the queues consist of
+//! segments, and all items of the oldest are judged before it is freed. The short queue has two parts: fresh items as
+//! they came, and behind them those that nobody fetched so far, encoded. An item that moves on is encoded as its class
+//! is (`recode.rs`). Where no class is encoded, fresh segments become cold ones as they are, except for some that serve
+//! as samples.
 //!
 //! Without eviction items are encoded as they leave the fresh queue, and else only moved together, where enough of a
 //! segment is dead.
@@ -19,16 +19,16 @@ use super::log::{Content, Queue};
 use super::shard::{Found, Shard};
 use super::space::Purpose;
 
-/// Of a hundred slabs of a shard's share, those of items as they came above which the oldest of them move on. Each is
-/// a slab of so many more encoded items; what is overwritten or deleted within that time is never encoded.
+/// Of a hundred slabs of a shard's share, those of items as they came above which the oldest of them move on. Each is a
+/// slab of so many more encoded items. A value overwritten or deleted within that time is never encoded.
 pub(super) const FRESH_PERCENT: u64 = 6;
-/// Of a hundred slabs of a shard's share, those of items that are raw again above which the oldest of them are encoded before
-/// anything is dropped.
+/// The slabs of items that are raw again, of a hundred slabs of a shard's share. Above that the oldest of these items
+/// are encoded before anything is dropped.
 const HOT_PERCENT: u64 = 2;
 /// Of a hundred slabs of a shard's share, those of fresh and cold items from which the oldest of them are judged.
 const SHORT_PERCENT: u64 = 10;
 
-/// Of segments that grow old where no class is encoded, one in so many is looked at, so that what is learned follows the
+/// Of segments that grow old where no class is encoded, one in so many is looked at, so that the learner follows the
 /// values.
 const AGED_LOOKED_AT_ONE_IN: u32 = 8;
 
@@ -214,8 +214,9 @@ impl Shard {
         Progress::Freed
     }
 
-    /// Whether room is to be made here first: items are fresh that could be encoded, a segment is half empty, or more is held
-    /// than the share. Else it would be those of the shards that are asked most that go first, while others hold items raw.
+    /// Whether room is to be made here first: there are fresh items that could be encoded, a segment is half empty, or
+    /// the shard holds more than its share. Else it would be those of the shards that are asked most that go first,
+    /// while others hold items raw.
     pub fn is_due(&self, duty: Duty) -> bool {
         let fresh = u64::from(self.log.slabs_of(Queue::Fresh));
         self.log.emptying != 0

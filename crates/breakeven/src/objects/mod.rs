@@ -73,13 +73,13 @@ pub use request::{
     StoreMode, StoreOutcome, TouchOutcome, Win,
 };
 
-/// The least and the most bytes of a slab. A small one wastes its end on long values, a large one the rest of what
-/// is being filled.
+/// The least and the most bytes of a slab. A small one wastes its end on long values, a large one the rest of the
+/// segment being filled.
 const SLAB_BYTES: std::ops::RangeInclusive<usize> = (16 << 10)..=log::SLAB_BYTES_MAX;
 /// Slabs a shard has at least: some are being filled at any time, one for each queue and time of life.
 const SHARD_SLABS_MIN: u64 = 32;
-/// Slabs that all shards have together at least, unless they would be too small. Of each shard some four are half empty: of 32
-/// that is 6 %, of the 128 of a server's shard 2 %.
+/// Slabs that all shards have together at least, unless they would be too small. Of each shard some four are half
+/// empty: of 32 that is 6 %, of the 128 of a server's shard 2 %.
 const SLABS_MIN: u64 = 2048;
 /// The least memory: one shard of the smallest slabs.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
@@ -291,7 +291,7 @@ impl Objects {
         }
     }
 
-    /// As [`Objects::get`], with what the fetch is to change.
+    /// As [`Objects::get`], with the changes of the fetch.
     pub fn fetch<R>(
         &self,
         key: &[u8],
@@ -338,8 +338,8 @@ impl Objects {
         }
     }
 
-    /// Sets the end of an item and hands it to a function; `None` if there is none. Where there is no room for an end that
-    /// an item did not have, it keeps the one it has.
+    /// Sets the end of an item and hands it to a function; `None` if there is none. Where there is no room for an end
+    /// that an item did not have, it keeps the one it has.
     pub fn get_and_touch<R>(
         &self,
         key: &[u8],
@@ -362,7 +362,7 @@ impl Objects {
         let outcome = self.with_room(key, now, |shard| shard.store(store, key, now.seconds));
         outcome.unwrap_or_else(|NoRoom| {
             if store.mode == StoreMode::Set {
-                // Rather nothing than what was to be replaced.
+                // A missing item is better than the old one, which was to be replaced.
                 self.delete(store.key, &Delete::default(), now);
             }
             StoreOutcome::OutOfMemory

@@ -30,7 +30,7 @@ impl Model {
         self.known.get_mut(key)
     }
 
-    /// Brings the oracle to what the store says of a key, if that may be.
+    /// Brings the oracle to the store's answer for a key, if that may be.
     fn agree(&mut self, objects: &Objects, key: &[u8]) {
         let now = Now { seconds: self.now };
         let is_exact = self.is_exact;

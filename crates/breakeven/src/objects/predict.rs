@@ -123,8 +123,8 @@ pub struct Forecast {
     pub items_per_gib_raw: f64,
     /// Items a GiB in memcached.
     pub items_per_gib_memcached: f64,
-    /// Of gets, the share that would find its item in the same memory, by a model of popularity; none where the
-    /// prospect has none.
+    /// The share of gets that would find its item in the same memory, by a model of popularity. None where the prospect
+    /// has none.
     pub hit_share: Option<f64>,
     /// Core seconds to encode a million values as they would be stored, and to decode them for their fetches.
     pub core_seconds_per_million: f64,
@@ -239,7 +239,7 @@ fn is_measured(number: usize) -> bool {
     number.is_multiple_of(MEASURED_ONE_IN)
 }
 
-/// Shows the values to what learns of them, until it has nothing more to do.
+/// Shows the values to the learner, until it has nothing more to do.
 fn learn(coding: &Coding, sample: &[Sampled], tally: &Tally) -> Result<()> {
     // Nothing is stored here: memory is not short.
     let space = Space::new(1 << 40, SLAB_BYTES, 0)?;

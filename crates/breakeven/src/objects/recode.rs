@@ -119,7 +119,7 @@ impl Shard {
         self.stats.encoded += 1;
     }
 
-    /// Shows a value to who learns of its class, if it is its turn.
+    /// Shows a value to the learner of its class, if it is its turn.
     fn offer(&mut self, key: &[u8], value: &[u8], is_known: bool) {
         self.offers_in = self.offers_in.saturating_sub(1);
         if self.offers_in > 0 {

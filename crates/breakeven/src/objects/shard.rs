@@ -81,7 +81,7 @@ pub(super) struct Shard {
     pub coding: Option<Arc<Coding>>,
     pub plan: Arc<Plan>,
     pub books: Books,
-    /// Values that pass before one is shown to who learns of them.
+    /// Values that pass before one is shown to the learner.
     pub offers_in: u32,
     /// A state of xorshift32 (Marsaglia 2003), never 0.
     draws: u32,

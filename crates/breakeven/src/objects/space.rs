@@ -1,4 +1,4 @@
-//! The memory of all shards together: slabs of the arena, and what is kept beside them.
+//! The memory of all shards together: slabs of the arena, and the lists beside them.
 //!
 //! Everything counts against one limit: slabs, indexes, lists of segments. Growth on the heap lowers the number of
 //! slabs there may be.

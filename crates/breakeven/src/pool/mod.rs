@@ -57,8 +57,8 @@ impl Default for PoolOptions {
     }
 }
 
-/// Worker threads. Dropping the pool waits for the jobs that run and ends the threads; jobs still
-/// queued then run in the threads that wait for them.
+/// Worker threads. Dropping the pool waits for the running jobs and ends the threads. Jobs still queued then run in the
+/// threads that wait for them.
 ///
 /// # Example
 ///
@@ -422,7 +422,7 @@ mod tests {
             1,
             "only what ran was waited for"
         );
-        // The rest is done here, and so is what comes after.
+        // The rest is done here, and so are later jobs.
         assert_eq!(stage.next_result().expect("a job").expect("a result"), 0);
         stage.submit(4).expect("room");
         let rest: Vec<u64> = std::iter::from_fn(|| stage.next_result())

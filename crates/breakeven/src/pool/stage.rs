@@ -110,8 +110,7 @@ impl<J: Send + 'static, R: Send + 'static, W: Send + 'static> Stage<J, R, W> {
         Ok(())
     }
 
-    /// Returns the result of the oldest job not yet taken, waiting for it if need be; nothing if
-    /// there is no such job.
+    /// Returns the result of the oldest job not yet taken, waiting for it if need be. Nothing if there is no such job.
     ///
     /// The result is an error if the job returned one, if it panicked, or if it was lost in a fork.
     pub fn next_result(&mut self) -> Option<Result<R>> {
@@ -337,8 +336,8 @@ impl<J: Send + 'static, R: Send + 'static, W: Send + 'static> Results<J, R, W> {
         core.take(ring)
     }
 
-    /// Waits until the job at the head is done, and takes its result; nothing once the submitter
-    /// is gone and all is taken. Does queued jobs meanwhile if no worker will.
+    /// Waits until the job at the head is done, and takes its result. Nothing once the submitter is gone and all is
+    /// taken. Does queued jobs meanwhile if no worker will.
     fn wait_for_head(&mut self) -> Option<Result<R>> {
         let core = &self.core;
         let mut ring = core.lock();
@@ -401,8 +400,7 @@ impl<J: Send + 'static, R: Send + 'static, W: Send + 'static> Drop for Results<J
     }
 }
 
-/// Keeps what belongs to the parent process from being dropped in a forked child: a lock in it may
-/// be held for ever.
+/// Keeps the parent process's state from being dropped in a forked child: a lock in it may be held for ever.
 fn leave_behind<J, R, W>(core: &Arc<Core<J, R, W>>, workspace: Option<W>) {
     std::mem::forget(Arc::clone(core));
     std::mem::forget(workspace);

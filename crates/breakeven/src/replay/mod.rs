@@ -442,7 +442,7 @@ mod tests {
         assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
     }
 
-    /// But for what is timed. Of few blocks it shows at once which of their ghosts push others out, which the hash decides.
+    /// Times differ. Of few blocks it shows at once which of their ghosts push others out, which the hash decides.
     #[test]
     fn a_replay_repeats() {
         let contents = contents(300);

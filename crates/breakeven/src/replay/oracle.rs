@@ -4,8 +4,8 @@
 //! Between two accesses of a block a cache may keep it raw, keep it compressed, or drop it. Keeping it costs bytes for
 //! as long as the interval lasts; it saves a miss less, if compressed, a restoration. A cache of M bytes has at most M
 //! times the length of the trace to give away. Take the best intervals by saving per byte and time, as long as there is
-//! room, and the last one in part. They save at least as much as any cache can: the bytes need not fit at each moment,
-//! only on average, compressing is free and eviction knows the future.
+//! room, and the last one in part. They save at least as much as any cache can. The bytes need not fit at each moment,
+//! only on average; compressing is free, and eviction knows the future.
 //!
 //! Source: Berger, Beckmann and Harchol-Balter 2018, *Practical Bounds on Optimal Caching with Variable Object Sizes*,
 //! section 5 (PFOO-L). The choice of compressed form is ours. It makes each interval a step of a multiple-choice
@@ -155,8 +155,8 @@ mod tests {
         check(&[1, 2, 3], 100.0, 30.0);
         check(&[1, 1, 1], 0.0, 30.0);
         check(&[1, 1, 1], 8.0, 10.0);
-        // Two intervals of two accesses, 4 * 4 bytes times accesses: both compressed take 8 and
-        // leave 8, of the 24 that both raw would take on top.
+        // Two intervals of two accesses, 4 * 4 bytes times accesses. Both compressed take 8 and leave 8, of the 24 that
+        // both raw would take on top.
         check(&[1, 2, 1, 2], 4.0, 20.0 + 2.0 - 2.0 * 8.0 / 24.0);
         // Ratio 1 and a dear restoration: compressing is never chosen.
         let costs = BlockCosts {

@@ -126,8 +126,8 @@ fn a_trace_is_foreseen_as_the_shard_has_it() {
     }
 }
 
-/// A cache is made of slabs of four blocks at least: a small one holds less than its memory, and in less
-/// than one slab nothing.
+/// A cache is made of slabs of four blocks at least. A small one holds less than its memory, and in less than one slab
+/// nothing.
 #[test]
 fn small_memories_are_foreseen_by_their_slabs() {
     let keys: Vec<u64> = Workload::new(Pattern::Even, 200, 1).take(30_000).collect();

@@ -62,7 +62,7 @@ impl Cell {
         Workload::new(self.pattern.clone(), self.blocks(), 42)
     }
 
-    /// LZ4 finds about half of what zstd finds.
+    /// LZ4 finds about half of zstd's savings.
     fn lz4_ratio(&self) -> f64 {
         1.0 + (self.ratio - 1.0) * 0.52
     }

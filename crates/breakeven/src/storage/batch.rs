@@ -1,10 +1,9 @@
 //! Batches of operations that are submitted together and completed later.
 //!
-//! A batch owns its buffers, as a kernel ring needs, and gives them back on completion. A
-//! [`Batch::sync`] orders: what stands before it is on the file before it begins, what stands after
-//! it starts later. Operations with no sync between them may run in any order, so their ranges must
-//! not overlap. Today they run one after another before `submit` returns, and after the first
-//! failure the rest is skipped.
+//! A batch owns its buffers, as a kernel ring needs, and gives them back on completion. A [`Batch::sync`] orders:
+//! operations before it are on the file before it begins, and operations after it start later. Operations with no sync
+//! between them may run in any order, so their ranges must not overlap. Today they run one after another before
+//! `submit` returns, and after the first failure the rest is skipped.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -39,7 +38,7 @@ pub enum Outcome {
     Skipped,
 }
 
-/// One operation after its end: its buffer, and what became of it.
+/// One operation after its end: its buffer, and its outcome.
 #[derive(Debug)]
 pub struct Completion {
     /// The operation as submitted; a read's buffer is filled.

@@ -1,9 +1,9 @@
 //! A file at a path that the user chose: it appears whole or not at all. Only a regular file is ever replaced; anything
 //! else is written to.
 //!
-//! It is made beside its place under a name of `unfinished`, and renamed when it is complete. Where the file system renames
-//! nothing, as some mounts of object stores, its bytes are written under a name that is free. For single files; stores work on
-//! the seam.
+//! It is made beside its place under a name of `unfinished`, and renamed when it is complete. Where the file system
+//! renames nothing, as some mounts of object stores, its bytes are written under a name that is free. For single files;
+//! stores work on the seam.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, Write};
@@ -156,8 +156,8 @@ impl Partial {
         closing::ask(&self.file).map_err(|error| Error::io("close", &self.place, error))
     }
 
-    /// Gives it its name, which must be free. Where the file system renames nothing, its bytes are written to a new file: a process
-    /// that is killed meanwhile leaves a part.
+    /// Gives it its name, which must be free. Where the file system renames nothing, its bytes are written to a new
+    /// file: a process that is killed meanwhile leaves a part.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl Partial {
         self.rename(rename_if_free)
     }
 
-    /// The same, in place of what has the name.
+    /// The same, in place of the file that has the name.
     ///
     /// # Errors
     ///
@@ -306,8 +306,8 @@ pub fn nameless(folder: &Path) -> Result<File> {
     }
 }
 
-/// Renames a file unless one of the new name is there. Where neither the call nor hard links are known, one that comes up at the very
-/// moment is replaced.
+/// Renames a file unless one of the new name is there. Where neither the call nor hard links are known, one that comes
+/// up at the very moment is replaced.
 fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Old kernels do not know the call, and some file systems not the flag.
@@ -321,7 +321,8 @@ fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns whether a refusal to rename may be the file system's way for all names, which it makes and removes all the same.
+/// Returns whether a refusal to rename may be the file system's way for all names, which it makes and removes all the
+/// same.
 fn renames_nothing(error: &io::Error) -> bool {
     // Answers of servers behind a mount for a call that they lack, and of folders that let no name go.
     matches!(
@@ -398,7 +399,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The folder of a place, and the mode of what is made there.
+/// The folder of a place, and the mode of new files in it.
 struct PathFolder<'a> {
     place: &'a Path,
     mode: u32,
@@ -477,7 +478,7 @@ mod tests {
     fn what_killed_processes_left_is_removed_and_what_others_make_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        // One that lives, and what killed ones left around it.
+        // One that lives, and the files of killed ones around it.
         fs::write(at(".breakeven-0.partial"), b"left").unwrap();
         let path = at(&"s".repeat(255));
         let living = Partial::create(&path, AS_NEW).unwrap();

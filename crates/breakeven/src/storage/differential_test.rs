@@ -166,7 +166,7 @@ impl Pair<'_> {
     /// Locks, unlocks and asks through all handles of one file.
     fn step_locks(&mut self, at: usize) {
         let (tested, memory) = self.open[at].clone();
-        // Another handle of what has the name now, which is mostly the same file.
+        // Another handle of the file that has the name now, which is mostly the same file.
         let name = NAMES.iter().find(|name| memory.path().ends_with(name));
         let name = name.expect("a known name");
         let storages: [&dyn Storage; 2] = [self.tested, &self.memory];

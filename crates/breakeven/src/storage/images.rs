@@ -14,7 +14,8 @@ use rustix::io::Errno;
 /// The bytes of a file that must be looked at.
 pub const HEAD_BYTES: usize = 66 << 10;
 
-/// The sector that ends in the boot signature of a PC's disk (UEFI specification, section 5.2.1); a disk has whole ones.
+/// The sector that ends in the boot signature of a PC's disk (UEFI specification, section 5.2.1); a disk has whole
+/// ones.
 const SECTOR_BYTES: u64 = 512;
 const BOOT: (usize, &[u8]) = (510, b"\x55\xaa");
 
@@ -61,8 +62,8 @@ pub enum Image {
 }
 
 impl Image {
-    /// Returns what a content is an image of, by its first [`HEAD_BYTES`], or all that it has. A length that is not known
-    /// is held to be one of whole sectors.
+    /// Returns what a content is an image of, by its first [`HEAD_BYTES`], or all that it has. A length that is not
+    /// known is held to be one of whole sectors.
     pub fn find(head: &[u8], size_bytes: Option<u64>) -> Option<Image> {
         let has = |at: usize, signature: &[u8]| {
             head.get(at..).is_some_and(|it| it.starts_with(signature))

@@ -251,8 +251,8 @@ fn check_room(content: &SparseBytes, offset: u64, length_bytes: u64) -> io::Resu
     Ok(())
 }
 
-/// Locks without asking whether another thread panicked: a test that fails elsewhere must not fail
-/// here too, and no panic can happen between two steps of a change.
+/// Locks without asking whether another thread panicked. A test that fails elsewhere must not fail here too, and no
+/// panic can happen between two steps of a change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

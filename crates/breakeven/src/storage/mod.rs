@@ -264,8 +264,7 @@ pub trait StorageFile: Send + Sync {
     /// Cuts or extends the file to `size_bytes`; new bytes read as zeros.
     fn truncate(&self, size_bytes: u64) -> Result<()>;
 
-    /// Reserves blocks for the range without changing what it reads as; extends the file if the
-    /// range passes its end.
+    /// Reserves blocks for the range without changing its bytes as read. Extends the file if the range passes its end.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the file system cannot.
@@ -285,7 +284,7 @@ pub trait StorageFile: Send + Sync {
     /// reads. [`Error::Io`] where the system has no room for the lock.
     fn try_lock(&self, range: Range<u64>, kind: LockKind) -> Result<bool>;
 
-    /// Gives up what this handle holds of a range; what it does not hold is no error.
+    /// Gives up this handle's locks in a range; a range without its locks is no error.
     fn unlock(&self, range: Range<u64>) -> Result<()>;
 
     /// Returns a lock of another handle that keeps this one from the range now, if there is one. It is the lowest of

@@ -7,15 +7,15 @@ use super::unfinished::{MADE, MakingFolder, folder_of, make};
 use super::{LockKind, OpenOptions, Storage, StorageFile};
 use crate::error::{Error, Result};
 
-/// A file of the seam that is being made. Dropped, it stays for the next to remove: [`Unfinished::publish`] gives it its
-/// name, [`Unfinished::give_up`] removes it.
+/// A file of the seam that is being made. Dropped, it stays for the next to remove: [`Unfinished::publish`] gives it
+/// its name, [`Unfinished::give_up`] removes it.
 pub(crate) struct Unfinished<'a> {
     storage: &'a dyn Storage,
     name: String,
     file: Arc<dyn StorageFile>,
 }
 
-/// A folder of the seam, and the mode of what is made there.
+/// A folder of the seam, and the mode of new files in it.
 struct SeamFolder<'a> {
     storage: &'a dyn Storage,
     folder: &'a str,
@@ -124,7 +124,7 @@ impl MakingFolder for SeamFolder<'_> {
     }
 }
 
-/// Refuses a name that is taken, before anybody has waited for what cannot have it.
+/// Refuses a name that is taken, before anybody has waited for a file that cannot have it.
 ///
 /// # Errors
 /// [`Error::Io`] (EEXIST).

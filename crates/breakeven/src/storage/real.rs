@@ -36,13 +36,14 @@ use crate::storage::{
 /// device accepts.
 const DIRECT_ALIGNMENT_FALLBACK_BYTES: usize = 4096;
 
-/// A folder is only gone through: who may search one and not read it reaches what lies in it all the same.
+/// A folder is only gone through: a process that may search one and not read it reaches its files all the same.
 const FOLDER_FLAGS: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Returns the path of the file that a path leads to: the path itself, unless it is a symbolic link to something that exists.
+/// Returns the path of the file that a path leads to: the path itself, unless it is a symbolic link to something that
+/// exists.
 #[must_use]
 pub fn followed(path: &Path) -> PathBuf {
     let is_link = path.symlink_metadata().is_ok_and(|it| it.is_symlink());

@@ -16,7 +16,7 @@ pub(crate) enum SeededBug {
     SuperblockInPlace,
     /// A superblock is written and not synced.
     SuperblockNotSynced,
-    /// A superblock is written to one slot alone, and the other one leads to what was before.
+    /// A superblock is written to one slot alone, and the other one leads to the state before.
     SuperblockOnce,
     /// The superblock that was read is built on without a sync.
     RewriteWithoutSync,

@@ -235,8 +235,7 @@ pub struct Superblocks {
     kind: StoreKind,
     current: Superblock,
     is_only_one: bool,
-    /// How the slot begins that the next superblock goes to, unless it was torn: then the next one may be what
-    /// tore it.
+    /// The first bytes of the slot for the next superblock, unless it was torn: then the next one may be the torn one.
     other_head: Option<Head>,
     /// Whether this handle has written or rewritten the current superblock, and the file was synced since.
     is_durable: bool,
@@ -398,8 +397,8 @@ impl Superblocks {
     /// one behind it, with the same payload; the next sync of the file covers that.
     ///
     /// # Errors
-    /// [`Error::Limit`] if the payload is too long, and those of writing and syncing, after which
-    /// either superblock may be found when the store is opened again.
+    /// [`Error::Limit`] if the payload is too long. Errors of writing and syncing too; after these either superblock
+    /// may be found when the store is opened again.
     pub fn write(&mut self, payload: &[u8]) -> Result<()> {
         self.write_unsynced(payload)?;
         if !is_seeded(SeededBug::SuperblockNotSynced) {

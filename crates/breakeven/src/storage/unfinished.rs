@@ -37,7 +37,7 @@ pub(super) trait MakingFolder {
     fn has_locks(&self) -> bool;
 }
 
-/// Makes a file under the first name that is free, or whose maker is gone, and removes what else was left behind it. Returns
+/// Makes a file under the first name that is free, or whose maker is gone, and removes other remains behind it. Returns
 /// the name with the file, which keeps its lock while it is open.
 ///
 /// It ends because a folder has no more of these names than files were made at once.

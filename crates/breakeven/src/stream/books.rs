@@ -25,8 +25,8 @@ pub struct Books(pub(super) Arc<Picker>);
 pub struct SeenLink {
     /// Bytes it takes in a second.
     pub speed: BytesPerSecond,
-    /// Seconds that a byte takes, with the 95 % interval of the writes that showed it, without bounds where they were too
-    /// few. Exact where the speed was given.
+    /// Seconds that a byte takes, with the 95 % interval of the writes that showed it, without bounds where they were
+    /// too few. Exact where the speed was given.
     pub seconds_per_byte: Estimate,
     /// How that is known.
     pub basis: LinkBasis,
@@ -149,7 +149,7 @@ impl Books {
     }
 }
 
-/// Books a block and what it took.
+/// Books a block and its cost.
 pub(super) fn book(ledger: &mut Ledger, entry: &Entry, taken: &Taken) {
     let it = &taken.observation;
     let written = Written {
@@ -268,7 +268,7 @@ pub(super) fn last_percent(ledger: &Ledger, controller: &Controller) -> Seconds 
     )
 }
 
-/// Returns how much less work does for groups in a time that is 1 % longer; each alternative of a group takes a time
+/// Returns how much less work does for groups in a time that is 1 % longer. Each alternative of a group takes a time
 /// and work.
 pub(super) fn least_saved(groups: &[Vec<[f64; 2]>], seconds: f64) -> f64 {
     let ways = |it: &Vec<[f64; 2]>| Group {

@@ -36,7 +36,7 @@ impl AsRef<[u8]> for Traced {
     }
 }
 
-/// Returns a buffer and what is counted once when it is gone.
+/// Returns a buffer, and a count that shows when it is gone.
 fn traced(bytes: Vec<u8>) -> (Traced, Arc<()>) {
     let held = Arc::new(());
     let _held = Arc::clone(&held);

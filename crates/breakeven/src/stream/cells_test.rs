@@ -1,5 +1,5 @@
-//! The simulated regimes as one table of cells: what a row of blocks came to under each goal, in the goal's own
-//! unit. A change of the rules is judged by all cells at once, and a tuned number by those that it moves.
+//! The simulated regimes as one table of cells: the result of a row of blocks under each goal, in the goal's own unit.
+//! A change of the rules is judged by all cells at once, and a tuned number by those that it moves.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ const RECORD: &str = include_str!("../../tests/matrices/cells.csv");
 const DEARER_MEAN_MAX: f64 = 0.005;
 const DEARER_MAX: f64 = 0.03;
 
-/// A name and what it came to: seconds, bytes, or money.
+/// A name and its result: seconds, bytes, or money.
 type Cell = (String, f64);
 
 fn send(goal: Goal, pipeline: &Pipeline, blocks: &Blocks, beginning: Beginning) -> Controlled {

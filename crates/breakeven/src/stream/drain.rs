@@ -25,7 +25,7 @@ pub struct Drained {
     pub stored_bytes: u64,
 }
 
-/// Where frames come from and what comes of them.
+/// The source of frames and the receiver of their outcomes.
 pub struct Drain {
     pub results: Results<Job, Piece, Workspace>,
     pub shared: Arc<Shared>,

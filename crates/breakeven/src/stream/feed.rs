@@ -1,4 +1,4 @@
-//! Blocks on their way to the workers: whose bytes they are, and who hands them on.
+//! Blocks on their way to the workers: the owner of their bytes, and the thread that hands them on.
 //!
 //! A block of a synchronous call is a copy, so that the caller may go on with its bytes at once. A block of an
 //! asynchronous call lies in the caller's own buffer, which the call took over. Nothing is copied, and the buffer comes

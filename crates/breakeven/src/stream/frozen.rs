@@ -42,8 +42,8 @@ impl Frozen {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for [`Goal::Within`]: a promise of time is kept by the clock alone; and for [`Goal::Energy`], whose
-    /// prices are those of a machine.
+    /// [`Error::Invalid`] for [`Goal::Within`]: a promise of time is kept by the clock alone. The same for
+    /// [`Goal::Energy`], whose prices are those of a machine.
     ///
     /// # Panics
     ///
@@ -142,7 +142,7 @@ impl Fixed {
     ///
     /// # Cost
     ///
-    /// The block's features, and what [`Chooser::pick`] takes.
+    /// The block's features, and the cost of [`Chooser::pick`].
     pub fn pick(&self, encoder: &mut Encoder, block: &[u8], outlook: &Outlook) -> Result<Method> {
         let class = Class::content(&Features::as_needed(
             block,

@@ -104,8 +104,8 @@ impl Glance {
 }
 
 impl Habit {
-    /// Returns what a block is taken to be, if it need not be classified, where a block gets so much of
-    /// the workers' time.
+    /// Returns the assumed class of a block, if it need not be classified, where a block gets so much of the workers'
+    /// time.
     pub fn class_of(&mut self, glance: &Glance, of_block: Seconds) -> Option<Class> {
         let seconds = self.seconds?;
         self.credit = (self.credit + NEW_SHARE * of_block.0).min(NEW_MAX * seconds);

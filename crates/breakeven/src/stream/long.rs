@@ -38,12 +38,13 @@ const PIECE_BYTES: usize = 256 << 10;
 const PART_BYTES: usize = 64 << 10;
 /// The rest of a piece is enough for the encoder to do something.
 const ROOM_BYTES_MIN: usize = 16;
-/// Zeros behind each other before the rest of them goes past the workers, which their jobs are ended for: a job of level 3.
+/// Zeros behind each other before the rest of them goes past the workers, which their jobs are ended for: a job of
+/// level 3.
 const ZEROS_BYTES_MIN: u64 = 8 << 20;
 /// Pieces that may wait for the sink: 4 MiB, so that a job of a slow link is out of the workers' way.
 const PIECES: usize = 16;
-/// The window where the level follows a link. With 4 MiB a tar of documents and sources took 5 % more bytes by level 3, in the
-/// same time.
+/// The window where the level follows a link. With 4 MiB a tar of documents and sources took 5 % more bytes by level 3,
+/// in the same time.
 const WINDOW_LOG: u32 = 23;
 /// The window for far matches: 16 MiB. With it two workers take no more memory than stock `zstd -9 -T2`; with 32 MiB
 /// they took 160 MB against its 140.
@@ -213,8 +214,8 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         Ok(writer)
     }
 
-    /// Lets the first frame state that `content_bytes` come, for readers that decode a frame in one go. A content that goes
-    /// on beyond them goes on in another frame; one that ends before them is an error.
+    /// Lets the first frame state that `content_bytes` come, for readers that decode a frame in one go. A content that
+    /// goes on beyond them goes on in another frame; one that ends before them is an error.
     pub fn stating(mut self, content_bytes: u64) -> LongWriter<S> {
         self.options.content_bytes = Some(content_bytes);
         self
@@ -317,7 +318,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         Ok((sink, self.summary))
     }
 
-    /// Begins a frame with what was held back.
+    /// Begins a frame with the bytes that were held back.
     fn begin(&mut self) -> Result<()> {
         let mut encoder = LongEncoder::begin(&self.options)?;
         if self.options.passes_zeros {

@@ -58,8 +58,8 @@ const LINKS: [f64; 6] = [6e7, 1.5e7, 8e6, 5e6, 3e6, 1e6];
 const FAR_LINK: f64 = 2e7;
 /// The shortest job: the first ones, so that the link begins soon.
 const JOB_BYTES_MIN: usize = 256 << 10;
-/// The longest job, of which the next ones see little. With 4 MiB a tar of documents and sources took 2 % more bytes;
-/// with 32 MiB it took 4 % fewer, and three times the memory.
+/// The longest job; the next ones see little of it. With 4 MiB a tar of documents and sources took 2 % more bytes; with
+/// 32 MiB it took 4 % fewer, and three times the memory.
 pub const JOB_BYTES_MAX: usize = 8 << 20;
 /// The rest of a queue when a job that was picked by it is done, for jobs that take longer than expected.
 const QUEUE_SECONDS_KEPT: f64 = 0.005;
@@ -85,7 +85,7 @@ const LEARNED_SECONDS_MIN: f64 = 1e-3;
 /// it was five times that of others, and the link stood idle for 0.5 s.
 const TRIED_BYTES: usize = 1 << 20;
 const KNOWN_JOBS: u32 = 32;
-/// The share of what is known of a level that is forgotten with each look.
+/// The share of the knowledge of a level that is forgotten with each look.
 const FORGOTTEN: f64 = 0.05;
 /// Core seconds after which what threads waited for a core counts half: as many as some jobs of the longest take.
 const CONTENTION_HALF_LIFE: f64 = 0.05;
@@ -187,7 +187,8 @@ impl Seen {
         }
     }
 
-    /// Returns the link's speed. None before it shows: a slow one does at once, and one that takes much may only hold it.
+    /// Returns the link's speed. None before it shows: a slow one does at once, and one that takes much may only hold
+    /// it.
     fn speed(&self) -> Option<BytesPerSecond> {
         let speed = self.sums.speed();
         let is_shown = self.was_shown || self.last.0 >= HELD_BYTES || speed.0 < SLOW_LINK;
@@ -451,7 +452,8 @@ impl Pacer {
         }
     }
 
-    /// Returns the level at which a link of such a speed usually comes to lie, with as much of the cores as there is now.
+    /// Returns the level at which a link of such a speed usually comes to lie, with as much of the cores as there is
+    /// now.
     fn first(&self) -> usize {
         let of_worker = match self.pace {
             Pace::Fastest(link) => link.0 / self.workers as f64,

@@ -117,8 +117,8 @@ impl Choice {
     }
 }
 
-/// The speed taken for a link that was not measured yet: blocks stored badly on a slow link cost more
-/// than blocks compressed well on a fast one.
+/// The speed taken for a link that was not measured yet. Blocks stored badly on a slow link cost more than blocks
+/// compressed well on a fast one.
 pub(super) const LINK_UNKNOWN: BytesPerSecond = BytesPerSecond(2e8);
 
 /// Picks methods for the workers of one stream, and learns the results.
@@ -292,7 +292,7 @@ impl Picker {
     }
 }
 
-/// Encodes a block by what its class and the prices say, and learns from it.
+/// Encodes a block as its class and the prices say, and learns from it.
 fn encode_priced(
     live: &Mutex<Live>,
     splits: &Splits,
@@ -453,7 +453,7 @@ fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
 
 /// The evidence of the writes about a link: those for which more was waiting, and all.
 ///
-/// A sink may hold some MiB and send them later: it takes them as fast as memory does, and is then behind by as much
+/// A sink may hold some MiB and send them later. It takes them as fast as memory does, and is then behind by as much
 /// for good. So writes count once one was held up, or when it has taken more than it can hold. From then on the sink
 /// takes the link's speed on the whole, though not write by write: a full TCP socket takes nothing until a third of it
 /// is empty.
@@ -470,8 +470,8 @@ pub(super) struct LinkMeters {
     writes: usize,
 }
 
-/// Writes after which, if nothing ever waited for one, what they took is believed: a slow link makes
-/// frames wait sooner than this.
+/// Writes after which, if nothing ever waited for one, their times are believed: a slow link makes frames wait sooner
+/// than this.
 const WRITES_UNWAITED: usize = 16;
 /// Where writes take longer one was held up: memory is faster, and a core is waited for no longer than
 /// a slice of the scheduler.
@@ -607,8 +607,8 @@ mod tests {
             let width = per_byte.high - per_byte.low;
             assert!(width < 1e-5 * per_byte.mean, "{seen:?}");
         };
-        // Nothing waits for a fast sink: when it took more than it can hold, and some writes more, that
-        // is believed, until something waits.
+        // Nothing waits for a fast sink. When it took more than it can hold, and some writes more, its speed is
+        // believed, until something waits.
         let mut meters = LinkMeters::default();
         let hidden = (HIDDEN_BYTES / 1e6).ceil() as usize;
         for write in 0..hidden + 20 {

@@ -159,8 +159,8 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// `Corrupt` with the byte of the stream, `Limit`, `Unsupported`, `OutOfMemory`, `Io` from the source; after
-    /// the first, `Poisoned`.
+    /// `Corrupt` with the byte of the stream, `Limit`, `Unsupported`, `OutOfMemory`, `Io` from the source. After the
+    /// first error, `Poisoned`.
     pub fn fill(&mut self) -> Result<&[u8]> {
         while self.at == self.current.content.len() {
             let used = std::mem::take(&mut self.current);
@@ -174,7 +174,7 @@ impl<R: Read> Reader<R> {
         Ok(&self.current.content[self.at..])
     }
 
-    /// Marks `bytes` of what [`Reader::fill`] returned as used.
+    /// Marks `bytes` of the result of [`Reader::fill`] as used.
     ///
     /// # Panics
     ///

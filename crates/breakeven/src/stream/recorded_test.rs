@@ -233,7 +233,7 @@ fn the_record_of_parts_is_of_these_blocks_and_arms() {
     }
 }
 
-/// A row of blocks, with what they cost by arms.
+/// A row of blocks, with their costs by arms.
 #[derive(Clone)]
 pub struct Blocks {
     pub name: &'static str,

@@ -1,5 +1,5 @@
-//! The controller on the simulated pipeline, with costs recorded from generated data: against the
-//! best method in hindsight and against what no schedule can beat. Nothing here is timed.
+//! The controller on the simulated pipeline, with costs recorded from generated data. It runs against the best method
+//! in hindsight and against the bound that no schedule can beat. Nothing here is timed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -127,7 +127,7 @@ fn goals_with_a_time_keep_it_and_come_near_the_fewest_bytes() {
     );
     // The aim is 3 % everywhere; all cells but one are within 1 %.
     assert!(worst_time <= 0.02 && kept == cells, "{worst_time}");
-    // Trials of what is hardly hoped for made it 0.2.
+    // Trials of hardly promising methods made it 0.2.
     assert!(worst_bytes <= 0.18, "{worst_bytes}");
 }
 
@@ -259,7 +259,7 @@ fn blocks_as_believed(kind: &'static str, count: usize) -> Blocks {
     }
 }
 
-/// Returns the goal of money for what is kept so long.
+/// Returns the goal of money for data kept so long.
 pub fn money_for_days(days: f64) -> Goal {
     const DAY: f64 = 86_400.0;
     Goal::Money {
@@ -604,7 +604,7 @@ fn a_neighbour_on_the_cores_is_not_taken_for_hard_data() {
                 blocks.name
             );
             worst = worst.max(longer);
-            // While it is there the profile holds to core time: to what the last blocks by each method took.
+            // While it is there the profile holds to core time: to the times of the last blocks by each method.
             let mut seen: BTreeMap<(Class, Method), VecDeque<f64>> = BTreeMap::new();
             let mut observed = |it: &Observation| {
                 let last = seen.entry((it.class, it.method)).or_default();

@@ -152,7 +152,7 @@ impl<R: Read + Seek> SeekableReader<R> {
         Ok(&self.current.content[self.at..])
     }
 
-    /// Marks `bytes` of what [`SeekableReader::fill`] returned as used.
+    /// Marks `bytes` of the result of [`SeekableReader::fill`] as used.
     ///
     /// # Panics
     ///

@@ -115,8 +115,8 @@ impl Shared {
         });
     }
 
-    /// Says that nobody will finish the stream; returns the parts that will never be compressed, to
-    /// be dropped where no lock is held.
+    /// Says that nobody will finish the stream. Returns the parts that will never be compressed, to be dropped where no
+    /// lock is held.
     pub fn abandon(&self) -> VecDeque<Part> {
         self.change(|state| {
             state.is_abandoned = true;

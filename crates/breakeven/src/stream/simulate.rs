@@ -4,8 +4,8 @@
 //! compressed and the link is free. A buffer is free again when its frame is written. That is the writer's pipeline
 //! (`writer.rs`) with times instead of bytes, so that choices can be tried on recorded costs without a clock.
 //!
-//! A block may be split into parts (`split.rs`): the workers that come for the blocks behind it first
-//! take its parts, and its frames are written together.
+//! A block may be split into parts (`split.rs`). The workers that come for the blocks behind it first take its parts,
+//! and its frames are written together.
 //!
 //! Source: Hirsch 2017, sections 3.2 and 4.1.
 

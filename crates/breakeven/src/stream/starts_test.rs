@@ -92,7 +92,7 @@ fn a_short_stream_gains_by_what_an_earlier_one_learned() {
     for count in [8, 16, 64] {
         let cold = regret(|_| Profile::default(), count);
         let warm = regret(|beta| earlier(beta, 1.0), count);
-        // Learned over another link: times belong to the machine, not to what was written to.
+        // Learned over another link: times belong to the machine, not to the sink.
         let elsewhere = regret(|_| earlier(4.2, 1.0), count);
         let wrong = regret(|beta| earlier(beta, 1.0 / 3.0), count);
         for (name, it) in [
@@ -107,7 +107,7 @@ fn a_short_stream_gains_by_what_an_earlier_one_learned() {
                 100.0 * it.1
             );
         }
-        // Later a stream has learned more of its own than what it was given.
+        // Later a stream has learned more of its own than it was given.
         let gain = if count <= 16 { 0.0 } else { 0.01 };
         let harm = if count <= 16 { 0.09 } else { 0.03 };
         assert!(wrong.0 < cold.0 + harm, "{count} blocks: {}", wrong.0);
@@ -199,9 +199,9 @@ fn files_of_a_block_correct_a_profile_learned_under_load() {
     assert!(pinned <= 2, "{pinned}");
 }
 
-/// How much slower than the profile the machine is, with the blocks after which that is found out: for
-/// the methods used, and for one that is not. On a machine three times as fast, what was carried errs
-/// less than that, and nothing is concluded for methods that are not used.
+/// How much slower than the profile the machine is, with the blocks after which that is found out: for the methods
+/// used, and for one that is not. On a machine three times as fast the carried values err less than that, and nothing
+/// is concluded for methods that are not used.
 const FOUND_OUT_AFTER: [(f64, usize, Option<usize>); 2] =
     [(3.0, 6, Some(8)), (1.0 / 3.0, 12, None)];
 

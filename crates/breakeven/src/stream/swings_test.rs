@@ -79,7 +79,7 @@ fn controlled(pipeline: &Pipeline, row: &Blocks, beginning: Beginning) -> Contro
 const SWITCHES_MAX: f64 = 6.0;
 /// Fewer than this are no swings, but drift between methods that are as good.
 const SWITCHES_FEW: f64 = 0.5;
-/// The most time that may be lost by them, and by what was not found out.
+/// The most time that may be lost by them, and by faults that were not found out.
 const OVER_MAX: f64 = 0.03;
 
 fn is_hidden(pipeline: &Pipeline, found: &Swings) -> bool {

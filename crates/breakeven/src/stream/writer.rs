@@ -140,7 +140,7 @@ impl WriterOptions {
     ///
     /// # Errors
     ///
-    /// `Invalid`, with what would be accepted.
+    /// `Invalid`, with the accepted values.
     pub fn check(&self) -> Result<()> {
         if !(4 << 10..=64 << 20).contains(&self.block_bytes) {
             let reason = format!("{} bytes are outside 4 KiB to 64 MiB", self.block_bytes);
@@ -361,8 +361,8 @@ impl<S: Write + Send + 'static> Writer<S> {
         self.position
     }
 
-    /// Returns when what the last [`Writer::write_at`] or [`Writer::write_async`] brought was done
-    /// with, as far as it is; `None` before the first.
+    /// Returns when the bytes of the last [`Writer::write_at`] or [`Writer::write_async`] were done, as far as they
+    /// are. `None` before the first.
     pub fn call_times(&self) -> Option<CallTimes> {
         let (compressed_after, drained_after) = self.shared.call_times()?;
         Some(CallTimes {
@@ -434,8 +434,8 @@ impl<S: Write + Send + 'static> Writer<S> {
         self.shared.wait_compressed(self.blocks)
     }
 
-    /// Writes a buffer to a place of the stream in the background, and returns at once: the buffer is
-    /// compressed where it lies, and waited for by [`Pending::wait`].
+    /// Writes a buffer to a place of the stream in the background, and returns at once. The buffer is compressed where
+    /// it lies, and [`Pending::wait`] waits for it.
     ///
     /// Places are as in [`Writer::write_at`]; what is written later waits its turn. Only a gap and
     /// the end of an unfinished block before `offset` may have to wait for the sink here.
@@ -444,7 +444,7 @@ impl<S: Write + Send + 'static> Writer<S> {
     ///
     /// # Errors
     ///
-    /// As [`Writer::write_at`], for what went wrong so far. The buffer is then dropped.
+    /// As [`Writer::write_at`], for errors so far. The buffer is then dropped.
     ///
     /// # Cost
     ///
@@ -644,8 +644,8 @@ pub struct Pending<B> {
 }
 
 impl<B> Pending<B> {
-    /// Waits until the buffer is compressed and gives it back; what is not yet written drains from
-    /// the frame buffers. It may be waited for after the stream was finished as well.
+    /// Waits until the buffer is compressed and gives it back. Unwritten bytes drain from the frame buffers. It may be
+    /// waited for after the stream was finished as well.
     ///
     /// Source: `lwait` (Hirsch 2017, listing 4.1 and section 4.1).
     ///

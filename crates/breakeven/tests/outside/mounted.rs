@@ -1,5 +1,5 @@
-//! A file system on a loop device or in memory, which loses power or becomes read-only; needs root, and `unsafe` for one
-//! ioctl.
+//! A file system on a loop device or in memory, which loses power or becomes read-only; needs root, and `unsafe` for
+//! one ioctl.
 //!
 //! ext4 and XFS know an ioctl that stops them without writing anything more. Unsynced data is gone after the next
 //! mount, as after a power cut.

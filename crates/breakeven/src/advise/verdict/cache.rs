@@ -54,7 +54,7 @@ pub struct Kind {
     pub stored: Vec<Estimate>,
 }
 
-/// A split, with what accesses come to in each case.
+/// A split, with the outcome of accesses in each case.
 #[derive(Clone)]
 struct Split {
     method: usize,
@@ -193,7 +193,8 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// How often the keys are halved for a simulation that takes no more than `time`, where the first part of them `took` so long.
+/// How often the keys are halved for a simulation that takes no more than `time`, where the first part of them `took`
+/// so long.
 fn halvings_within(time: Duration, took: Duration) -> i32 {
     let takes = |halvings: &i32| took * (1 << (HALVINGS_MAX - halvings));
     let fits = (0..HALVINGS_MAX).find(|halvings| takes(halvings) <= time);

@@ -29,7 +29,7 @@ pub struct Link {
     pub threads: f64,
     /// Processors at either end, which also read, copy and check.
     pub processors: f64,
-    /// A block's share of what travels.
+    /// A block's share of the travelling bytes.
     pub block_share: f64,
     /// In time only the link's second counts: cores and devices work meanwhile.
     pub metrics: Metrics,

@@ -168,8 +168,8 @@ fn report(subject: &Subject<'_>, weighed: Weighed, flips_at: Vec<Flip>) -> Verdi
     }
 }
 
-/// Returns the band of the best method's cost over raw's, and of those whose bands begin before it ends: any of
-/// them may be the best.
+/// Returns the band of the best method's cost over raw's, and of those whose bands begin before it ends. Any of them
+/// may be the best.
 fn rivals(
     methods: &[MethodCosts],
     best: Method,
@@ -374,8 +374,8 @@ mod tests {
         check_file(break_even, 1.0, Metric::Time, ("store", "undecided"));
     }
 
-    /// Asserts that a verdict and the band of the cost printed beside it say the same, and returns
-    /// whether it pays, does not, or is undecided.
+    /// Asserts that a verdict and the band of the cost printed beside it agree. Returns whether it pays, does not, or
+    /// is undecided.
     #[track_caller]
     fn check_agrees(verdict: &VerdictReport) -> usize {
         let Estimate { mean, low, high } = verdict.cost_ratio;

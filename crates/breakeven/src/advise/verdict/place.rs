@@ -14,8 +14,8 @@ use crate::units::Estimate;
 /// The times of the medium of a place for a raw byte.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaceTimes {
-    /// Seconds of every write that do not depend on the bytes, per raw byte of a block. The less of its time that is, the
-    /// better for compressing.
+    /// Seconds of every write that do not depend on the bytes, per raw byte of a block. The less of its time that is,
+    /// the better for compressing.
     pub write_fixed: Estimate,
     /// Seconds for each byte written.
     pub write_byte: Estimate,

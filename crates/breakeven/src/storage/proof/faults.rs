@@ -28,8 +28,8 @@ pub struct FaultCounts {
     pub images: usize,
 }
 
-/// Drives `seeds` stores again and again, until every call has failed in every way, once and for good;
-/// prints what was tried.
+/// Drives `seeds` stores again and again, until every call has failed in every way, once and for good. Prints the
+/// number of tries.
 ///
 /// # Errors
 /// An acknowledged transaction that is lost, or a store that cannot be opened, with the seed and the fault.
@@ -152,8 +152,8 @@ fn try_fault<S: Subject>(
         if driver.store.is_none() {
             break;
         }
-        // A failed step may be tried again, as a careless program would: what then counts is that
-        // nothing is acknowledged that is lost later.
+        // A failed step may be tried again, as a careless program would. Nothing may be acknowledged then that is lost
+        // later.
         if let Ok(wrong) = driver.step() {
             wrong?;
         }

@@ -70,8 +70,8 @@ pub(super) fn try_lies<S: Subject>(
     Ok(counts)
 }
 
-/// Flips one random bit of a file of a store at rest, until `bits` were flipped; prints what came of it.
-/// A flip in the last transaction may look as if that had never been written, and in no other.
+/// Flips one random bit of a file of a store at rest, until `bits` were flipped. Prints the outcomes. A flip in the
+/// last transaction may look as if that had never been written, and in no other.
 ///
 /// # Errors
 /// An invented state, or a silent fall back by more than one transaction.
@@ -111,8 +111,8 @@ fn finished<S: Subject>(seed: u64) -> std::result::Result<(Run<S>, State, Record
     Ok((run, end, recording))
 }
 
-/// Counts how a store that should be in the state `end` is read from an image; it may lose `lost_max`
-/// transactions without a word.
+/// Counts how a store that should be in the state `end` is read from an image. It may lose `lost_max` transactions
+/// without a word.
 fn judge<S: Subject>(
     run: &Run<S>,
     end: State,

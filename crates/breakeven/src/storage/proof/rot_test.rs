@@ -18,7 +18,7 @@ const ID: [u8; 16] = *b"a log under test";
 const REGION_BYTES: u64 = 64 << 10;
 const SECTOR_BYTES: usize = 512;
 
-/// A region full of records in one generation, and what each record was.
+/// A region full of records in one generation, and the content of each.
 struct Written {
     region: Region,
     bytes: Vec<u8>,

@@ -330,8 +330,8 @@ pub fn parse<'a>(
     Ok(header.record(address, bytes))
 }
 
-/// Returns whether `bytes` begin with the header of a record of this region that has this number, whatever
-/// follows: a writer may be in the middle of it.
+/// Returns whether `bytes` begin with the header of a record of this region that has this number. The rest does not
+/// matter: a writer may be in the middle of it.
 pub fn is_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> bool {
     Header::decode(bytes).is_ok_and(|header| {
         let is_of_region = header.generation == region.generation as u32;
@@ -431,8 +431,8 @@ fn solve(sum: impl Fn(u32) -> u32, wanted: u32) -> Option<u32> {
     Some(number)
 }
 
-/// Gives the bytes at `address` the checksum they should have, if they could be a record but for it:
-/// random bytes would never get past the checksum.
+/// Gives the bytes at `address` the checksum they should have, if only that keeps them from being a record. Random
+/// bytes would never get past the checksum.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn seal(bytes: &mut [u8], region: &Region, address: u64) {
     let Some(header) = bytes
@@ -635,8 +635,8 @@ impl RecordWriter {
     }
 }
 
-/// Returns whether a record can go into `left_bytes`: what it leaves must be nothing, or room for
-/// the padding that may have to fill it.
+/// Returns whether a record can go into `left_bytes`: the rest must be nothing, or room for the padding that may have
+/// to fill it.
 fn fits(record_bytes: u64, left_bytes: u64) -> bool {
     record_bytes == left_bytes || record_bytes + HEADER_BYTES as u64 <= left_bytes
 }

@@ -13,7 +13,7 @@ use crate::storage::sparse::{BLOCK_BYTES, SparseBytes};
 /// The smallest unit a device writes as a whole.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// One shape of what a power cut leaves of the unsynced changes.
+/// One shape of a power cut's remains of the unsynced changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// Nothing unsynced is left.

@@ -35,9 +35,9 @@ pub enum FaultKind {
     NoQuota,
     /// Writes pass the largest file size (EFBIG).
     FileTooBig,
-    /// Reads return half of what was asked for.
+    /// Reads return half of the requested bytes.
     ShortRead,
-    /// Writes take half of what was given.
+    /// Writes take half of the given bytes.
     ShortWrite,
     /// Reads and writes are interrupted (EINTR) before they work at the next try.
     Interrupted,

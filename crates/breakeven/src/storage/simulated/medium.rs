@@ -201,7 +201,7 @@ pub(super) struct Pending {
     waits_for: Vec<String>,
 }
 
-/// The durable state and what is on its way to it.
+/// The durable state and the changes on their way to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Medium {
     pub(super) durable: View,

@@ -127,8 +127,8 @@ impl SimulatedDisk {
         }
     }
 
-    /// Ends all handles and leaves what the medium holds, with `damage` to the unsynced changes (or
-    /// without them, where that damage does not apply). The recording starts anew.
+    /// Ends all handles and leaves the contents of the medium, with `damage` to the unsynced changes (or without them,
+    /// where that damage does not apply). The recording starts anew.
     pub fn cut_power(&self, damage: Damage) {
         self.kill_processes();
         let mut disk = self.lock();

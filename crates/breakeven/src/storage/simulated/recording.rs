@@ -187,7 +187,7 @@ impl Image {
         }
     }
 
-    /// Puts other bytes into a file: rot, or what a misdirected write left.
+    /// Puts other bytes into a file: rot, or the bytes of a misdirected write.
     pub fn overwrite(&mut self, name: &str, offset: u64, bytes: &[u8]) {
         let inode = self.inode(name);
         self.view.content_mut(inode).write(offset, bytes);

@@ -1,7 +1,6 @@
 //! The blocks of a window weighed at the two ends of a price, and where between them the balance lies.
 //!
-//! Prices are linear in one number, so what an arm costs at both ends tells what it costs at any
-//! price between.
+//! Prices are linear in one number, so the costs of an arm at both ends give its cost at any price between.
 
 use std::ops::Range;
 
@@ -16,7 +15,7 @@ const HALVINGS: usize = 30;
 /// Blocks of the window that are alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// None for what is stored whatever the price.
+    /// None for a block that is stored at any price.
     pub class: Option<Class>,
     pub outlook: Outlook,
     pub count: f64,

@@ -84,7 +84,7 @@ pub struct Taken {
     pub wall: Seconds,
 }
 
-/// A pick with what it was by.
+/// A pick with its reasons.
 #[derive(Clone, Copy, Debug)]
 pub struct Explained {
     /// Its place among the arms.
@@ -97,7 +97,7 @@ pub struct Explained {
     pub is_trial: bool,
 }
 
-/// Blocks' worth of time saved from which on a goal with a time hopes for twice as much of unseen arms: there is more
+/// Blocks' worth of time saved from which on a goal with a time hopes for twice as much of unseen arms. There is more
 /// time than it knows to use.
 const BOLD_BLOCKS: f64 = 24.0;
 /// The weight of a block beside the next for a goal with a time, and the least weight that counts at all.
@@ -155,7 +155,7 @@ pub struct Controller {
     raw_seconds: f64,
     /// Those of them in which the application computed.
     solver_seconds: f64,
-    /// Core seconds that encoding took so far, with what is expected of the blocks under way.
+    /// Core seconds of encoding so far, with the expected ones of the blocks under way.
     core_seconds: f64,
     /// Time in which there was nothing to do.
     paused: f64,
@@ -174,7 +174,7 @@ struct Scratch {
 }
 
 impl Controller {
-    /// Makes a controller that picks among `arms` on what the profile knows.
+    /// Makes a controller that picks among `arms` by the profile's estimates.
     ///
     /// # Panics
     ///
@@ -428,7 +428,7 @@ impl Controller {
                 was_trial = true;
                 let real = booking::real(&trial.expected, taken);
                 let cost = real.cost(&trial.life, &trial.prices);
-                // The queue as it is known now, but for what was on its way then.
+                // The queue as it is known now, except for the blocks on their way then.
                 let waits = Waits {
                     wall: self.wall,
                     period: self.period,
@@ -457,7 +457,7 @@ impl Controller {
         }
     }
 
-    /// Learns how far from what was expected blocks are encoded. Of a trial little was expected.
+    /// Learns how far the encoding of blocks is from the expectation. Of a trial little was expected.
     fn be_surprised(&mut self, ticket: u64, now: Seconds) {
         let Some(sent) = self.transit.sent(ticket) else {
             return;

@@ -199,8 +199,8 @@ impl Controller {
     }
 }
 
-/// Returns what it costs to hold a byte for a second, in seconds of the machine that writes it: one
-/// rent against the other.
+/// Returns the cost of holding a byte for a second, in seconds of the machine that writes it: one rent against the
+/// other.
 ///
 /// Source: Hirsch 2017, sections 3.4.1 and 3.4.2.
 pub fn held_seconds_per_byte_second() -> f64 {
