@@ -347,8 +347,8 @@ fn choose_medium(
     }
 }
 
-/// The most that is written to measure the medium, the scratch file's first filling counted: as much as there is data, within
-/// these. Of the least half is the file, slices of 16 KiB take 8 MiB, and the rest is for a stream.
+/// The most that is written to measure the medium, the scratch file's first filling counted: as much as there is data,
+/// within these. Of the least half is the file, slices of 16 KiB take 8 MiB, and the rest is for a stream.
 const PROBE_BYTES_MIN: u64 = 32 << 20;
 const PROBE_BYTES_MAX: u64 = 64 << 20;
 

@@ -141,8 +141,8 @@ pub fn finish() -> Result<()> {
     outcome.context(OUTPUT)
 }
 
-/// Tells whoever sits there, in one line but for the line feeds of a text that has several: names in it are quoted. Where nobody
-/// can read it any more nothing changes.
+/// Tells whoever sits there, in one line but for the line feeds of a text that has several: names in it are quoted.
+/// Where nobody can read it any more nothing changes.
 pub fn tell(text: &str) {
     let lines: Vec<String> = text.lines().map(printable).collect();
     let _ = io::stderr().write_all((lines.join("\n") + "\n").as_bytes());

@@ -456,7 +456,8 @@ fn bad_price_files_are_named() {
     }
 }
 
-/// Each file in whole blocks of 4 KiB, as `du` counts it: 5,000 bytes of text take two, and one once they are compressed.
+/// Each file in whole blocks of 4 KiB, as `du` counts it: 5,000 bytes of text take two, and one once they are
+/// compressed.
 #[test]
 fn space_is_counted_in_whole_blocks_of_the_file_system() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir());

@@ -1,7 +1,7 @@
 //! Sockets to listen on: handed over by whoever started the process, or bound to a path of any length.
 //!
-//! Sources: sd_listen_fds(3), which is how systemd hands sockets over, and unix(7), by which the path of a socket is shorter
-//! than 108 bytes.
+//! Sources: sd_listen_fds(3), which is how systemd hands sockets over, and unix(7), by which the path of a socket is
+//! shorter than 108 bytes.
 //!
 //! `unsafe` here: a number from the environment becomes a descriptor, and only a duplicate of it is kept.
 #![allow(unsafe_code)]
@@ -66,8 +66,8 @@ fn listener(socket: OwnedFd) -> io::Result<Inherited> {
     }
 }
 
-/// Calls with a path that leads to a socket and is short enough for the kernel: the path itself, or one through a descriptor of
-/// its folder.
+/// Calls with a path that leads to a socket and is short enough for the kernel: the path itself, or one through a
+/// descriptor of its folder.
 ///
 /// # Errors
 /// Those of the call; if the folder cannot be opened, or the file's name alone is too long.

@@ -610,8 +610,8 @@ fn is_unwritable(error: &std::io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
 }
 
-/// A compressed database has no journal beside it but that of its part of a transaction over several. Another belongs to a
-/// plain database that had this name, and to open that one again would be to lose what the journal holds.
+/// A compressed database has no journal beside it but that of its part of a transaction over several. Another belongs
+/// to a plain database that had this name, and to open that one again would be to lose what the journal holds.
 fn refuse_journals(path: &Path) -> Result<()> {
     for suffix in SUFFIXES {
         let mut journal = path.as_os_str().to_owned();
@@ -626,7 +626,8 @@ fn refuse_journals(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a file is a compressed database's own journal. SQLite locks no journal, so that closing it harms nobody.
+/// Returns whether a file is a compressed database's own journal. SQLite locks no journal, so that closing it harms
+/// nobody.
 fn is_part(journal: &Path) -> bool {
     let mut first = [0; 16];
     let read = std::fs::File::open(journal).and_then(|mut file| file.read_exact(&mut first));

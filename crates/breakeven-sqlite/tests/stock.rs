@@ -252,7 +252,8 @@ fn a_file_that_is_written_over_keeps_its_length_and_gives_back_what_is_deleted()
     assert_eq!(lines[5], "ok");
 }
 
-/// `PRAGMA page_size` and VACUUM bring blocks of the new length, whatever SQLite writes; who reads meanwhile sees what was.
+/// `PRAGMA page_size` and VACUUM bring blocks of the new length, whatever SQLite writes; who reads meanwhile sees what
+/// was.
 #[test]
 fn vacuum_to_another_page_size_brings_blocks_of_that_length() {
     let Some(hosts) = Hosts::find() else { return };

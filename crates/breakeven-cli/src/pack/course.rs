@@ -30,8 +30,8 @@ use crate::options::Strategy;
 
 /// How much faster than a link for long frames one must be that they are left for: turning takes some ms.
 const FASTER: f64 = 1.5;
-/// Bytes that a sink must have taken of the lightest jobs and never have been behind: as many as a socket holds. Twice as many
-/// each time that it showed to be slower after all.
+/// Bytes that a sink must have taken of the lightest jobs and never have been behind: as many as a socket holds. Twice
+/// as many each time that it showed to be slower after all.
 const OUTRUN_BYTES: u64 = 4 << 20;
 
 /// Content between looks at the machine, which take some files in `/proc` each.

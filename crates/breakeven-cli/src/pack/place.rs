@@ -261,7 +261,8 @@ impl Source {
 
     /// Reads the first bytes, as many as are read at a time.
     ///
-    /// Files of /proc and /sys say other lengths than they have: what ends within these bytes is as long as it was read.
+    /// Files of /proc and /sys say other lengths than they have: what ends within these bytes is as long as it was
+    /// read.
     pub fn head(&mut self) -> Result<Head> {
         let ahead = self.bytes_ahead();
         let is_file = ahead.is_some();

@@ -39,8 +39,8 @@ pub fn paths(typed: &FileOptions) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Adds a file, or the files of a folder in the order of their names. Links in it are followed with `-f` alone, as by zstd;
-/// a folder that links lead to once more is not entered again.
+/// Adds a file, or the files of a folder in the order of their names. Links in it are followed with `-f` alone, as by
+/// zstd; a folder that links lead to once more is not entered again.
 fn gather(path: PathBuf, typed: &FileOptions, found: &mut Vec<PathBuf>) -> Result<()> {
     if !path.is_dir() {
         found.push(path);

@@ -44,7 +44,8 @@ struct Data<'r> {
     buffers: Option<&'r Buffers>,
 }
 
-/// Returns the pictures of a report as files that stand alone, in time: their names and their SVG. Nobody can choose there.
+/// Returns the pictures of a report as files that stand alone, in time: their names and their SVG. Nobody can choose
+/// there.
 pub fn pictures(report: &Report) -> Vec<(&'static str, String)> {
     let mut scene = Scene::new(report);
     scene.metric = Metric::Time;

@@ -14,7 +14,8 @@ use super::{folder, message, names, ok};
 use crate::page::left_out;
 use crate::{breakeven, noise, run};
 
-/// A library that refuses the calls that are named in `REFUSED`, as file systems do that know no modes, owners or times.
+/// A library that refuses the calls that are named in `REFUSED`, as file systems do that know no modes, owners or
+/// times.
 const REFUSING: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>

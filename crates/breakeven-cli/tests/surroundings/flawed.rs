@@ -1,7 +1,7 @@
 //! A file system that shows a folder as it is, and has one flaw: a refusal of servers behind a mount, or a late answer.
 //!
-//! It knows nothing of attributes, room set aside and holes, as many such servers. Each inode is held by a descriptor of
-//! its own for as long as the kernel knows it, so that names may change.
+//! It knows nothing of attributes, room set aside and holes, as many such servers. Each inode is held by a descriptor
+//! of its own for as long as the kernel knows it, so that names may change.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

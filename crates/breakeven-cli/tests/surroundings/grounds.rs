@@ -1,4 +1,5 @@
-//! The matrix on file systems of their own, as another user and in namespaces: as root, and whole with `BREAKEVEN_FULL=1`.
+//! The matrix on file systems of their own, as another user and in namespaces: as root, and whole with
+//! `BREAKEVEN_FULL=1`.
 
 use super::matrix::{Cell, Flaw, Ground, Owes, PLAIN, Stage, Surrounding, cells, try_all};
 use Owes::{All, AllOrSentence};
@@ -186,7 +187,8 @@ const SHOWN: Ground = Ground {
     ..PLAIN
 };
 
-/// Namespaces of root's own: of processes, of users, without a network; without capabilities, devices, processes that show.
+/// Namespaces of root's own: of processes, of users, without a network; without capabilities, devices, processes that
+/// show.
 const NAMESPACES: [Surrounding; 6] = [
     Surrounding(r#"unshare --map-root-user "$@""#, All, false),
     Surrounding(r#"unshare --pid --fork --mount-proc "$@""#, All, false),

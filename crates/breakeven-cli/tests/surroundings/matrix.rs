@@ -385,7 +385,8 @@ const SURROUNDINGS: [Surrounding; 78] = [
     Surrounding(r#"ulimit -f 0; trap '' XFSZ; "$@""#, AllOrSentence, false),
     Surrounding(r#"ulimit -f 64; trap '' XFSZ; "$@""#, AllOrSentence, true),
     Surrounding(r#"ulimit -f 300; trap '' XFSZ; "$@""#, AllOrSentence, false),
-    // Calls that are refused: no room, a broken medium, a quota at the end, no permission, across devices, not supported.
+    // Calls that are refused: no room, a broken medium, a quota at the end, no permission, across devices, not
+    // supported.
     Surrounding(r#"$MEDDLE write=28 -- "$@""#, AllOrSentence, true),
     Surrounding(
         r#"$MEDDLE write=122 allocate=122 -- "$@""#,
@@ -632,7 +633,8 @@ impl Stage {
         }
         let mut names = names_in(&inside);
         if cell.keeps_names() {
-            // Nobody can remove what is half written here, which the next command that may does, nor a source that was packed.
+            // Nobody can remove what is half written here, which the next command that may does, nor a source that was
+            // packed.
             let is_packed = |name: &str| line.contains("--rm") && name == "file.zst";
             names.retain(|name| !name.starts_with(".breakeven-") && !is_packed(name));
         }
@@ -816,7 +818,8 @@ fn peer_goes_on(stage: &Stage, usual: &Usual, cell: Cell<'_>) -> Option<&'static
     peers.map(|(_, line)| *line).find(|line| goes_on(line))
 }
 
-/// Tries every job in every cell. `BREAKEVEN_MATRIX=TEXT` tries only those that have this in their name, as a failure tells it.
+/// Tries every job in every cell. `BREAKEVEN_MATRIX=TEXT` tries only those that have this in their name, as a failure
+/// tells it.
 pub(super) fn try_all(stage: &Stage, jobs: &[(&'static str, &'static str)], cells: &[Cell<'_>]) {
     let usual: Vec<Usual> = jobs.iter().map(|&job| stage.observe(job)).collect();
     let mut before = stage.place.names();

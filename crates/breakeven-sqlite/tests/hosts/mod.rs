@@ -128,7 +128,8 @@ impl Hosts {
         self.run_python(&with_connect(program))
     }
 
-    /// Runs what [`Hosts::python`] runs, with more in its environment; returns what it ended with, nothing if it was killed.
+    /// Runs what [`Hosts::python`] runs, with more in its environment; returns what it ended with, nothing if it was
+    /// killed.
     pub fn python_with(&self, program: &str, environment: &[(&str, String)]) -> Option<i32> {
         let mut command = Command::new(PYTHON);
         command.args(["-c", &with_connect(program)]);

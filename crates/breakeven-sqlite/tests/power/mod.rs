@@ -1,5 +1,5 @@
-//! Power cuts on real file systems, with a writer and readers at work: what was acknowledged is there, and nothing is half
-//! there. Needs root.
+//! Power cuts on real file systems, with a writer and readers at work: what was acknowledged is there, and nothing is
+//! half there. Needs root.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -49,8 +49,8 @@ fn start(hosts: &Hosts, program: &str, database: &Path) -> Child {
     child
 }
 
-/// Lets them work until some transactions were acknowledged and the readers read, and cuts the power; returns the last transaction
-/// that was.
+/// Lets them work until some transactions were acknowledged and the readers read, and cuts the power; returns the last
+/// transaction that was.
 fn cut_while_at_work(hosts: &Hosts, mounted: &Mounted, database: &Path, transactions: u64) -> u64 {
     let mut writer = start(hosts, WRITER, database);
     let lines = BufReader::new(writer.stdout.take().expect("a pipe")).lines();

@@ -368,8 +368,8 @@ fn a_thread_of_32_kib_of_stack_is_enough() {
     assert_eq!(told, "12 True\n");
 }
 
-/// A program that catches or ignores SIGXFSZ, as Python does, meets `ulimit -f` as a full disk. The extension changes nothing in
-/// how signals are met: a program that does not is ended by it, with stock SQLite as well.
+/// A program that catches or ignores SIGXFSZ, as Python does, meets `ulimit -f` as a full disk. The extension changes
+/// nothing in how signals are met: a program that does not is ended by it, with stock SQLite as well.
 #[test]
 fn a_limit_of_the_length_of_files_is_a_full_disk() {
     let Some(hosts) = Hosts::find() else { return };
@@ -403,7 +403,8 @@ fn a_limit_of_the_length_of_files_is_a_full_disk() {
     assert_eq!(told, "database or disk is full\nok True\n");
 }
 
-/// Deletes in steps work on a file system without a byte left, where plain SQLite has no room for its journal, and give room back.
+/// Deletes in steps work on a file system without a byte left, where plain SQLite has no room for its journal, and give
+/// room back.
 #[test]
 fn root_a_full_file_system_takes_deletes_and_gets_room_back() {
     let Some(hosts) = Hosts::find().filter(|_| is_root_test()) else {
