@@ -133,7 +133,7 @@ impl Settings {
     }
 }
 
-/// The most days and reads of a stream that is to be cheap, as of a hint: what is beyond is a mistake.
+/// The most days and reads of a stream that is to be cheap, as of a hint: a larger number is a mistake.
 const DAYS_MAX: f64 = 1e6;
 const READS_MAX: f64 = 1e9;
 /// The most that a core for an hour or a terabyte for a year costs: sums of it are still finite.
@@ -344,7 +344,7 @@ impl WriterHandle {
 impl Drop for WriterHandle {
     /// Gives up what was not closed.
     fn drop(&mut self) {
-        // First, so that nobody goes on with what is waited for.
+        // First, so that nobody goes on with jobs that are waited for.
         self.writer = None;
         let _ = self.wait();
     }

@@ -1,8 +1,8 @@
 //! The C library: streams written and read by C programs. The door itself is `include/breakeven.h`,
 //! which documents every function, unit and code; a test holds its numbers and layouts to those here.
 //!
-//! It does three things and no more. It turns pointers into references after looking for nulls and impossible lengths,
-//! it turns errors into codes with a message, and it lets no panic out. All else is the library's.
+//! It does three things and no more. It turns pointers into references after looking for nulls and impossible lengths.
+//! It turns errors into codes with a message. It lets no panic out. All else is the library's.
 //!
 //! `unsafe` here: pointers come from C. Each function says what its caller must have kept.
 #![allow(unsafe_code)]
@@ -418,8 +418,8 @@ pub unsafe extern "C" fn breakeven_read(
             if count == 0 {
                 break;
             }
-            // SAFETY: `buffer` has room for `length` bytes, as the caller must keep, and what is
-            // decoded lies elsewhere. C's memory may hold no values yet, so it is not made a slice.
+            // SAFETY: `buffer` has room for `length` bytes, as the caller must keep, and the decoded bytes lie
+            // elsewhere. C's memory may hold no values yet, so it is not made a slice.
             unsafe {
                 let target = buffer.cast::<u8>().add(*done);
                 ptr::copy_nonoverlapping(content.as_ptr(), target, count);

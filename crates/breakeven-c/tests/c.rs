@@ -46,7 +46,7 @@ fn library_folder() -> PathBuf {
     test.parent().expect("its folder").to_path_buf()
 }
 
-/// Assertions on every constant and layout of the header, by what they are in Rust.
+/// Assertions on every constant and layout of the header, by their values in Rust.
 fn assertions() -> String {
     let mut text = String::from("#include <breakeven.h>\n");
     let mut say = |left: &str, right: u64| {
@@ -276,7 +276,7 @@ fn a_program_writes_the_same_bytes_every_time_and_stops_itself() {
     fs::write(&source, PROGRAM).unwrap();
     let program = folder.path().join("program");
     let mut command = compiler("-std=c11");
-    // Zeros for the fields that are not named are what the header asks for.
+    // The header asks for zeros in the fields that are not named.
     command.args([
         "-Wno-missing-field-initializers",
         "-D_POSIX_C_SOURCE=200809L",
@@ -435,7 +435,7 @@ fn impossible_lengths_are_refused_and_spoil_nothing() {
     let path = folder.path().join("stream.zst");
     let buffer = [0_u8; 8];
     let bytes = buffer.as_ptr().cast::<c_void>();
-    // SAFETY: null pointers and lengths that cannot be are what is tried.
+    // SAFETY: the test passes null pointers and impossible lengths.
     unsafe {
         let (code, writer) = open(&path, None);
         assert_eq!(code, OK);

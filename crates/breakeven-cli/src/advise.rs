@@ -200,7 +200,7 @@ fn of_paths(typed: &Typed, time: Duration, stop: &AtomicBool, bar: &ProgressBar)
     let left = || until.saturating_duration_since(Instant::now());
     for (at, path) in typed.paths.iter().enumerate() {
         bar.set_message(format!("looking at {}", quoted(&path)));
-        // Of what is left each path has its part.
+        // Each path has its part of the rest.
         let paths_left = (typed.paths.len() - at) as u32;
         let is_database = database(typed).is_some_and(|(named, _)| named == path);
         if is_database {
@@ -256,7 +256,7 @@ fn foreseen(path: &Path, time: Duration, stop: &AtomicBool) -> Option<String> {
     ))
 }
 
-/// The database page size that is meant, and what is to be said of it.
+/// The database page size in question, and the note on it.
 fn page_bytes(typed: &Typed) -> (usize, Option<String>) {
     let default = AdviseOptions::default().page_bytes;
     match (typed.page_size, database(typed)) {

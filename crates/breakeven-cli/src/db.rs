@@ -419,7 +419,7 @@ fn size(bytes: u64) -> String {
     text::size(bytes as f64)
 }
 
-/// Returns the ratio of what is stored.
+/// Returns the ratio of the stored bytes.
 fn share(space: &Space) -> String {
     let ratio = space.logical_bytes as f64 / space.stored_bytes.max(1) as f64;
     format!("ratio {ratio:.2}")

@@ -47,8 +47,8 @@ pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Lets a write beyond the limit of a file's length (`ulimit -f`) fail, as one to a full disk does, in place of ending
-/// the program. It is caught and not ignored, which programs that are started from here would inherit.
+/// Lets a write beyond the limit of a file's length (`ulimit -f`) fail, as one to a full disk does. Without this it
+/// would end the program. It is caught and not ignored, which programs that are started from here would inherit.
 pub fn outlive_file_limit() -> Result<()> {
     if !is_ignored(SIGXFSZ) {
         flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).context("catch a signal")?;

@@ -1,4 +1,4 @@
-//! Memory where there is a limit to what may be mapped, as `ulimit -v` sets one.
+//! Memory under a limit of the address space, as `ulimit -v` sets one.
 //!
 //! glibc maps 64 MiB for each thread that asks for memory, so that threads need not wait for each other. A handful of
 //! threads then has used up the address space allowed, and next to nothing of it is memory. With one arena they share

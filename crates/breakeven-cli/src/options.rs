@@ -1,7 +1,6 @@
 //! The command line: the one table of options. The parser and the help are made from it.
 //!
-//! Texts are parsed here into plain values; what they mean on this machine is resolved by the
-//! command that uses them.
+//! Texts are parsed here into plain values; the command that uses them resolves their meaning on this machine.
 
 use std::fmt;
 use std::ops::Range;
@@ -1077,7 +1076,7 @@ fn parse_link(text: &str) -> Result<Link, String> {
     Ok(Link(Some(BytesPerSecond(rate))))
 }
 
-/// Reads for each write of what is called hot without a number.
+/// Reads for each write of a hint `hot` without a number.
 const HOT_READS: f64 = 100.0;
 
 fn parse_hint(text: &str) -> Result<Hint, String> {

@@ -1,4 +1,4 @@
-//! Reports as pages: `--report FILE` of advise and replay, and `breakeven report` for what was saved.
+//! Reports as pages: `--report FILE` of advise and replay, and `breakeven report` for saved results.
 
 use std::fs::File;
 use std::io::Read;

@@ -327,7 +327,7 @@ fn measured<'r>(report: &'r Report, place: &str, method: &str) -> Option<&'r Met
     methods.find(|of| of.method == method && of.block_bytes == block_bytes)
 }
 
-/// The largest kinds of data, with what is best for files of them.
+/// The largest kinds of data, with the best method for files of them.
 fn kinds(lines: &mut Vec<String>, report: &Report) {
     let total = report.sample.population_bytes.max(1) as f64;
     let share = |bytes: f64| percent(bytes / total);

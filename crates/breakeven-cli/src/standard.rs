@@ -9,7 +9,7 @@
 //! numbers by chance. Reading a stream from nowhere, or losing one, would then pass for success. Before that happens a
 //! file is put there which can only be used the wrong way round, as GNU's `stdopen` does.
 //!
-//! `unsafe` here: a function that runs before `main`, which the linker must know; and the number of standard output,
+//! `unsafe` here: a function that runs before `main`, which the linker must know, and the number of standard output,
 //! which is one of the process's from its start.
 #![allow(unsafe_code)]
 

@@ -26,9 +26,8 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Reads the price file, or takes the prices that come with the program, and finds the machine's
-    /// watts. Counters are not asked: learning from them takes seconds, and what is priced here is
-    /// core time.
+    /// Reads the price file, or takes the prices that come with the program, and finds the machine's watts. Counters
+    /// are not asked: learning from them takes seconds, and only core time is priced here.
     pub fn read(path: Option<&Path>, machine: &Machine) -> Result<Terms> {
         let file = PriceFile::load(path)?;
         let options = EnergyOptions {

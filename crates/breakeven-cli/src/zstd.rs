@@ -19,7 +19,7 @@ enum Meaning {
     Nothing,
     /// Something that depends on its value.
     By(fn(&str) -> Result<Option<String>, String>),
-    /// It is not there, and this says why and what is.
+    /// It is not there, and this names the reason and the alternative.
     Refused(&'static str),
 }
 
@@ -200,7 +200,7 @@ const PACK_ALONE: [&str; 7] = [
 ///
 /// # Errors
 ///
-/// An option that is refused, with what to take instead.
+/// An option that is refused, with its replacement.
 pub fn spell(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, String> {
     let mut arguments: VecDeque<OsString> = arguments.collect();
     let program = arguments.pop_front().unwrap_or_default();

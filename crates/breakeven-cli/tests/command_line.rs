@@ -1,4 +1,4 @@
-//! The binary as a user meets it: what it prints, what it refuses, what it leaves behind.
+//! The binary as a user meets it: its output, its refusals, and the files it leaves.
 
 mod bench;
 mod btrfs;
@@ -456,7 +456,7 @@ fn bad_price_files_are_named() {
     }
 }
 
-/// Each file in whole blocks of 4 KiB, as `du` counts it: 5,000 bytes of text take two, and one once they are
+/// Each file in whole blocks of 4 KiB, as `du` counts it. 5,000 bytes of text take two, and one once they are
 /// compressed.
 #[test]
 fn space_is_counted_in_whole_blocks_of_the_file_system() {

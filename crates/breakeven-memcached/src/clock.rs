@@ -1,4 +1,4 @@
-//! The server's time: seconds since a moment before its start, and what clients mean by an end of life.
+//! The server's time: seconds since a moment before its start, and the meaning of a client's end of life.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! A command line: where it ends and what its words are.
+//! A command line: its end and its words.
 
 /// The words that a command may have, its name among them; only fetches have more.
 const WORDS_MAX: usize = 23;

@@ -425,7 +425,7 @@ pub(crate) fn store(
         StoreOutcome::TooLarge | StoreOutcome::OutOfMemory if joins => "NS",
         StoreOutcome::TooLarge => return say(output, TOO_LARGE),
         StoreOutcome::OutOfMemory => {
-            // As in the field's server, rather nothing than what was to be replaced, whatever the mode.
+            // As in the field's server, a missing item is better than the one to be replaced, in every mode.
             let objects = &context.shared.objects;
             objects.delete(&key, &Delete::default(), context.now);
             return say(output, NO_MEMORY);

@@ -91,7 +91,7 @@ const TUNING: &[&str] = &[
 /// The request of a command line.
 #[derive(Debug)]
 pub enum Asked {
-    /// To serve, and what to say first.
+    /// To serve, and the messages before.
     Serve {
         /// How to serve.
         settings: Box<Settings>,

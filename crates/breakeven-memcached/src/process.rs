@@ -18,8 +18,8 @@ use crate::shared::tell;
 /// Tells a process that it is the one in the background.
 const IN_BACKGROUND: &str = "BREAKEVEN_SERVE_IN_BACKGROUND";
 
-/// How the files are written that tell of a process while it runs: nobody asks for them after a power cut, and nobody
-/// here waits for their reader.
+/// How the files about a running process are written. Nobody asks for them after a power cut, and nobody here waits for
+/// their reader.
 pub(crate) const PASSING: SmallFileOptions = SmallFileOptions {
     mode: beside::AS_NEW,
     is_synced: false,

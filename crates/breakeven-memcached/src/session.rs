@@ -45,7 +45,7 @@ pub(crate) enum Turn {
     Close,
 }
 
-/// A value that is on its way, and what is to be done with it.
+/// A value that is on its way, and its use.
 #[derive(Debug)]
 pub(crate) enum Sender {
     Text(text::Storing),

@@ -77,7 +77,7 @@ pub(crate) fn tell(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", printable(&line.to_string()));
 }
 
-/// The right to list all keys, which one client has at a time: what is listed waits in memory until it is sent.
+/// The right to list all keys, which one client has at a time: the list waits in memory until it is sent.
 #[derive(Debug)]
 pub(crate) struct DumpTurn(Arc<AtomicBool>);
 

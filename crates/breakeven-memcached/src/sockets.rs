@@ -48,7 +48,7 @@ fn take(number: i32) -> io::Result<Inherited> {
         let sentence = format!("descriptor {number}, which was handed over: {error}");
         io::Error::new(error.kind(), sentence)
     };
-    // SAFETY: it is used for one call, which fails where the descriptor is not open; what it returns is another one.
+    // SAFETY: it is used for one call, which fails where the descriptor is not open. The call returns another one.
     let owned = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned();
     owned.and_then(listener).map_err(named)
 }
@@ -66,7 +66,7 @@ fn listener(socket: OwnedFd) -> io::Result<Inherited> {
     }
 }
 
-/// Calls with a path that leads to a socket and is short enough for the kernel: the path itself, or one through a
+/// Calls with a path that leads to a socket and is short enough for the kernel. It is the path itself, or one through a
 /// descriptor of its folder.
 ///
 /// # Errors

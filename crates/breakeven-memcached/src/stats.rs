@@ -234,7 +234,7 @@ fn items(shared: &Shared) -> Fields {
         .with("items:1:expired_unfetched", stats.expired_unfetched)
 }
 
-/// A chunk is what holds an item: here as much as the mean item takes of the slabs.
+/// A chunk holds one item: here it is the mean item's part of the slabs.
 fn slabs(shared: &Shared) -> Fields {
     let stats = shared.objects.stats();
     let sums = shared.sums();

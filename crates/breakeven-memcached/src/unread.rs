@@ -1,5 +1,5 @@
-//! Replies that wait for clients to read them. Equal ones are held once, as memcached refers to one item for all who
-//! asked for it.
+//! Replies that wait for clients to read them. Equal ones are held once, as memcached refers to one item for all
+//! clients that asked for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -408,7 +408,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for what it can go on with.
+    /// Waits for the next event that it can go on with.
     fn watch(&mut self, epoll: &OwnedFd, number: u64) -> io::Result<()> {
         let waits_to_send = self.unread.is_some();
         if waits_to_send != self.waits_to_send {

@@ -89,12 +89,12 @@ impl BaseFile {
     }
 
     pub fn is_reserved(self, result: *mut c_int) -> Code {
-        // SAFETY: SQLite's own file, and what it lends.
+        // SAFETY: SQLite's own file, and an argument that it lends.
         self.call(|file, methods| unsafe { (methods.check_reserved_lock)(file, result) })
     }
 
     pub fn control(self, operation: c_int, argument: *mut std::ffi::c_void) -> Code {
-        // SAFETY: SQLite's own file, and what it lends.
+        // SAFETY: SQLite's own file, and an argument that it lends.
         self.call(|file, methods| unsafe { (methods.file_control)(file, operation, argument) })
     }
 

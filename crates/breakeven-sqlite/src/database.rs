@@ -6,7 +6,7 @@
 //! when every file has had its sync, and when the super-journal is gone. The name of that journal comes with the first
 //! control. Truncation and the freed pages follow then, when no rollback can come any more.
 //!
-//! A transaction that fails after the first control is rolled back by writing, or by a second SYNC: what was before is
+//! A transaction that fails after the first control is rolled back by writing, or by a second SYNC. The former state is
 //! there still.
 //!
 //! `unsafe` here: SQLite calls by pointers, and lends memory that it allocated.
@@ -538,7 +538,7 @@ unsafe extern "C" fn file_control(
     unsafe { with(file, ffi::IOERR, control) }
 }
 
-/// Tells `dbstat` where a page lies and what it takes.
+/// Gives `dbstat` the place of a page and its length.
 fn page_place(database: &mut Database, place: &mut [i64; 2]) -> Result<Code> {
     let Ok(number) = u64::try_from(place[0]) else {
         return Ok(ffi::NOTFOUND);

@@ -128,7 +128,7 @@ macro_rules! call {
                 *$api.0.add($place),
             )
         };
-        // SAFETY: the arguments are what the caller of this method promises.
+        // SAFETY: the caller of this method promises the right arguments.
         unsafe { function($($argument),*) }
     }};
 }
@@ -140,7 +140,7 @@ impl Api {
         Api(table.cast())
     }
 
-    /// `sqlite3_malloc64`, for what SQLite frees.
+    /// `sqlite3_malloc64`, for memory that SQLite frees.
     pub fn allocate(&self, bytes: u64) -> *mut c_void {
         call!(self, 197, fn(u64) -> *mut c_void, bytes)
     }
@@ -241,8 +241,7 @@ impl Api {
             .filter(|byte| !b"%\0".contains(byte))
             .collect();
         let text = std::ffi::CString::new(plain).expect("no zeros");
-        // SAFETY: the function at this place takes a code, a format, and what the format asks for:
-        // nothing.
+        // SAFETY: the function at this place takes a code, a format, and the format's arguments, here none.
         let log = unsafe {
             std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_int, *const c_char, ...)>(
                 *self.0.add(167),

@@ -15,8 +15,8 @@
 //! | `refusals` | why something was refused, in a sentence |
 //! | `fork` | what a child of the process does not keep |
 //!
-//! It promises what `breakeven::pages` does: a transaction is there whole or not at all, and one write and one
-//! sync make it durable. No panic crosses into SQLite: the call fails, and the handle after it.
+//! It keeps the promise of `breakeven::pages`: a transaction is there whole or not at all, and one write and one sync
+//! make it durable. No panic crosses into SQLite: the call fails, and the handle after it.
 //!
 //! `unsafe` here and in the modules: SQLite calls by pointers, and lends memory that it allocated.
 #![allow(unsafe_code)]
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn sqlite3_breakeven_default_init(
 }
 
 fn register(database: *mut c_void, table: *const c_void, is_default: bool) -> c_int {
-    // SAFETY: the entries pass on what SQLite handed to them.
+    // SAFETY: the entries pass on SQLite's own pointers.
     let api = unsafe { ffi::Api::new(table) };
     let register = || {
         let registered = vfs::register(api, is_default);

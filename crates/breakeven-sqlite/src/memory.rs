@@ -20,7 +20,7 @@ const KEPT: Layout = match Layout::from_size_align(4 << 20, 16) {
 
 static RESERVE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
-/// The system's allocator, and what is kept aside.
+/// The system's allocator, and the reserve.
 struct Reserved;
 
 #[global_allocator]
@@ -43,7 +43,7 @@ impl Reserved {
     }
 }
 
-// SAFETY: the system's allocator, called by what the caller gives.
+// SAFETY: the system's allocator, called with the caller's arguments.
 unsafe impl GlobalAlloc for Reserved {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.

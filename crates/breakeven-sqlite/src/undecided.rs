@@ -150,7 +150,7 @@ unsafe fn settle(file: *mut File) -> Result<Became> {
     }
 }
 
-/// Makes the database, for who is about to write.
+/// Makes the database, for a connection that is about to write.
 ///
 /// # Safety
 /// As [`state_of`].

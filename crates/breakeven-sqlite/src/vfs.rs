@@ -268,7 +268,7 @@ unsafe extern "C" fn open(
 /// Reads what the parameters of a name ask for.
 ///
 /// # Safety
-/// `name` is what SQLite handed to `xOpen` for a database.
+/// `name` is the name that SQLite handed to `xOpen` for a database.
 unsafe fn asked(api: Api, name: *const c_char, path: &Path) -> std::result::Result<Asked, Code> {
     // SAFETY: as the caller promises.
     let parameter = |key: &CStr| unsafe {
@@ -302,7 +302,7 @@ unsafe fn keep_system_refusal(base: *mut Vfs, path: Option<&Path>, is_only_read:
 /// Takes a database that the VFS before has just opened, unless it is a plain one.
 ///
 /// # Safety
-/// `file` is as long as was asked for, and `base` is what the VFS before has there.
+/// `file` has the requested length, and `base` is the file of the VFS before.
 unsafe fn take(
     registration: &'static Registration,
     file: *mut File,
@@ -541,7 +541,7 @@ pub fn open_compressed(api: Api, path: &Path, mut asked: Asked) -> Result<Databa
     Ok(Database::new(api, connection, Opened::new(path), &asked))
 }
 
-/// Makes a compressed database of an empty file, which stays SQLite's own VFS's alone meanwhile; `None` if it is not
+/// Makes a compressed database of an empty file, which belongs to SQLite's own VFS alone meanwhile. `None` if it is not
 /// empty any more.
 pub fn create(path: &Path, asked: Asked) -> Result<Option<PageStore>> {
     let named = Named::new(path)?;
@@ -611,7 +611,7 @@ fn is_unwritable(error: &std::io::Error) -> bool {
 }
 
 /// A compressed database has no journal beside it but that of its part of a transaction over several. Another belongs
-/// to a plain database that had this name, and to open that one again would be to lose what the journal holds.
+/// to a plain database that had this name, and opening that one again would lose the contents of the journal.
 fn refuse_journals(path: &Path) -> Result<()> {
     for suffix in SUFFIXES {
         let mut journal = path.as_os_str().to_owned();

@@ -28,7 +28,7 @@ use hosts::{Hosts, sh};
 const OPEN: &str = ".open file:app.db?vfs=breakeven\n";
 const OPEN_SMALL: &str = ".open file:small.db?vfs=breakeven\n";
 
-/// Returns a block of the guide, by what stands behind its first three ticks.
+/// Returns a block of the guide, by the word behind its first three ticks.
 fn guide(language: &str) -> String {
     let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sqlite.md");
     let guide = fs::read_to_string(guide).unwrap();
@@ -252,8 +252,8 @@ fn a_file_that_is_written_over_keeps_its_length_and_gives_back_what_is_deleted()
     assert_eq!(lines[5], "ok");
 }
 
-/// `PRAGMA page_size` and VACUUM bring blocks of the new length, whatever SQLite writes; who reads meanwhile sees what
-/// was.
+/// `PRAGMA page_size` and VACUUM bring blocks of the new length, for any writes of SQLite's. A reader meanwhile sees
+/// the old state.
 #[test]
 fn vacuum_to_another_page_size_brings_blocks_of_that_length() {
     let Some(hosts) = Hosts::find() else { return };

@@ -21,7 +21,7 @@ const SHARE_MIN: f64 = 0.8;
 /// How often it is looked at.
 const LOOKS: u64 = 128;
 
-/// Blocks of a cache and what it does with them.
+/// Blocks of a cache and its work on them.
 struct Case {
     name: &'static str,
     policy: Policy,

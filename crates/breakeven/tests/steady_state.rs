@@ -23,11 +23,11 @@ use breakeven::units::BytesPerSecond;
 
 const BLOCK: usize = 256 << 10;
 const BLOCKS: usize = 64;
-/// Allocations that a goal may need in so many blocks: what is learned of a method that was not tried
-/// before takes memory once.
+/// Allocations that a goal may need in so many blocks: the record of a method that was not tried before takes memory
+/// once.
 const TRIALS: u64 = 4;
 
-/// Allocations of a load in a shard, for the list of what is being filled.
+/// Allocations of a load in a shard, for the list of frames being filled.
 const LOAD_ALLOCATIONS: u64 = 2;
 /// Allocations that a table may take to be made again.
 const TABLE_ALLOCATIONS_MAX: u64 = 4;
@@ -256,7 +256,7 @@ fn write_in_background(writer: &mut Writer<io::Sink>, buffer: &Arc<[u8]>) {
     pending.wait().unwrap();
 }
 
-/// Half of what is kept, and more, is compressed by the second method.
+/// Half of the kept blocks, and more, are compressed by the second method.
 const SPLIT: Policy = Policy::Static(Arm {
     compressed_share: 0.6,
     method: 1,

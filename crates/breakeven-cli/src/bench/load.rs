@@ -397,7 +397,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Takes one reply and compares it with what it should be.
+    /// Takes one reply and compares it with the expected one.
     fn take(&mut self, number: usize, found: Reply<'_>, now_ns: u64) -> Result<()> {
         let load = self.load;
         let connection = &mut self.connections[number];

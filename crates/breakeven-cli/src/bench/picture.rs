@@ -176,7 +176,7 @@ fn share(share: f64) -> String {
     format!("{} %", breakeven_cli::draw::scale::number(share * 100.0))
 }
 
-/// Cuts a title to what the picture's width has room for.
+/// Cuts a title to the picture's width.
 fn shortened(title: &str) -> String {
     let room = ((FRAME.width - 12.0) / label::width("m")) as usize;
     match title.chars().count() > room {

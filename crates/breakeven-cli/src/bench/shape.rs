@@ -60,7 +60,7 @@ impl Shape {
         }
     }
 
-    /// Keys of what is sent at once.
+    /// Keys of the requests that are sent at once.
     pub fn keys(self) -> usize {
         match self.kind {
             Kind::Gets { gets, keys } => gets * keys,
@@ -68,7 +68,7 @@ impl Shape {
         }
     }
 
-    /// Replies that end a request, of what is sent at once.
+    /// Replies that end a request, of those that are sent at once.
     pub fn requests(self) -> usize {
         match self.kind {
             Kind::Gets { gets, .. } => gets,
@@ -129,8 +129,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Makes the schedule of so many keys a second. Paced connections begin one after the other and keep their pace;
-    /// other requests come as a Poisson process, each on the next connection.
+    /// Makes the schedule of so many keys a second. Paced connections begin one after the other and keep their pace.
+    /// Other requests come as a Poisson process, each on the next connection.
     pub fn new(shape: Shape, keys_per_second: f64, connections: usize, seed: u64) -> Schedule {
         let gap_ns = match shape.is_paced {
             true => PACE_NS as f64 / connections as f64,

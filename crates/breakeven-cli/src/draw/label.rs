@@ -84,7 +84,7 @@ pub fn place(wishes: &[Wish], (left, top): Position, (right, bottom): Position) 
         .collect();
     let choices: Vec<Vec<Area>> = wishes.iter().map(candidates).collect();
     let mut chosen = vec![0; wishes.len()];
-    // The first round goes by what is placed already, the others see all of the last one.
+    // The first round goes by the labels placed already; the others see all of the last one.
     for round in 0..ROUNDS {
         for index in 0..wishes.len() {
             let others: Vec<Area> = (0..wishes.len())

@@ -35,7 +35,7 @@ pub struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    /// Makes a setting for what is kept some days.
+    /// Makes a setting for data kept some days.
     pub fn new(money: &'a MoneyOptions, days: f64, link: Option<BytesPerSecond>) -> Setting<'a> {
         Setting {
             money,
@@ -111,7 +111,7 @@ impl<'a> Setting<'a> {
         }))
     }
 
-    /// Takes in what a stream taught.
+    /// Takes in the measurements of a stream.
     pub fn learn(&self, books: &Books) {
         if let Some(profile) = books.profile() {
             *self.profile.borrow_mut() = Some(profile);

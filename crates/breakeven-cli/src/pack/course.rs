@@ -275,7 +275,7 @@ impl<'a> Course<'a> {
         Ok((sink, Ended { goal, level }))
     }
 
-    /// Books a long frame, and returns in what unit.
+    /// Books a long frame, and returns the unit of the books.
     fn book(&mut self, long: (i8, &Summary), link: Option<SeenLink>) -> Result<Goal> {
         let usual = match link {
             Some(_) => Strategy::Fastest,

@@ -336,8 +336,7 @@ impl<'a> Earned<'a> {
         }
     }
 
-    /// Says what another choice would have saved. Pieces see nothing of what repeats beyond them, so it may well be
-    /// more.
+    /// Says what another choice would have saved. Pieces see no repeats beyond them, so it may well be more.
     pub fn hint(&self, hint: &Hint) -> String {
         let gigabytes = hint.saved.low * self.summary.stored_bytes as f64 / 1e9;
         let paid = self.terms.core_second() * hint.core.0;

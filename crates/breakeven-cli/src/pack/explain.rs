@@ -91,7 +91,7 @@ impl Shown {
     }
 }
 
-/// A decision on a block, and what came of it.
+/// A decision on a block, and its outcome.
 struct Decided {
     class: Class,
     method: Method,

@@ -28,7 +28,7 @@ use super::place::{Head, Source};
 /// The name and version of the JSON form. Fields are only added under the same one.
 const SCHEMA: &str = "breakeven.explain-long/1";
 
-/// A frame that was made, and what it was made by.
+/// A frame that was made, and its method.
 struct Made {
     options: LongOptions,
     /// Levels with the content that went by each.
@@ -275,7 +275,7 @@ fn by_what(made: &Made) -> String {
 /// The target of the writes: nothing, or a link to nowhere.
 struct Slow {
     link: Option<BytesPerSecond>,
-    /// When it is through with what it was given.
+    /// When it is through with its bytes.
     free_at: Instant,
 }
 

@@ -41,8 +41,8 @@ pub enum Aim {
     Untold,
 }
 
-/// Bytes a second that a worker makes of level 1: a link that is faster than that wants lighter methods, or none,
-/// which a row has.
+/// Bytes a second that a worker makes of level 1. A link that is faster than that wants lighter methods, or none, which
+/// a row has.
 pub const FAST_LINK: f64 = 1e8;
 
 /// Returns whether a link is slow enough for a long frame.
@@ -143,7 +143,7 @@ pub fn long_options(
     let limit = usual_limit(workers, content_bytes);
     Ok(match aim {
         Aim::Level(level) => LongOptions { level, ..usual },
-        // Far matches would take as long as what they are looked for in is far.
+        // Far matches would take time in proportion to the content that they are sought in.
         Aim::Zeros => LongOptions {
             passes_zeros: true,
             ..usual
@@ -179,7 +179,7 @@ pub fn thrifty_options(aim: Aim, content_bytes: Option<u64>) -> LongOptions {
     }
 }
 
-/// A level that money may pick, by what is known of blocks of a class.
+/// A level that money may pick, by the estimates for blocks of a class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
     pub level: i8,

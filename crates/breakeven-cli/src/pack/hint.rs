@@ -66,7 +66,7 @@ pub fn hint(source: &Source, packed: Packed, took: Seconds) -> Option<Hint> {
         if is_late && index >= PIECES[0] {
             break;
         }
-        // The halves of what is left, so that pieces are spread whenever time is up.
+        // The halves of the rest, so that pieces are spread whenever time is up.
         let share = van_der_corput(index as u32 + 1);
         let at = (share * (length - PIECE_BYTES as u64) as f64) as u64;
         tried.piece(source, at, (base, level)).ok()?;
@@ -92,7 +92,7 @@ fn van_der_corput(index: u32) -> f64 {
 struct Tried {
     compressor: Compressor,
     raw_bytes: f64,
-    /// Of each piece by what it was packed by, and by the other choice.
+    /// The bytes of each piece by its own method, and by the other choice.
     stored: Vec<[f64; 2]>,
     core: Seconds,
 }

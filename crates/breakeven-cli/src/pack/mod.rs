@@ -45,9 +45,9 @@ pub use explain::run as explain;
 pub use info::run as info;
 pub use repack::run as repack;
 
-/// The ending of what is packed.
+/// The ending of packed files.
 const ENDING: &str = "zst";
-/// Endings that are left out when unpacking, and what is put in their place.
+/// Endings that are left out when unpacking, and their replacements.
 const ENDINGS: [(&str, &str); 10] = [
     ("zst", ""),
     ("zstd", ""),
@@ -375,7 +375,7 @@ impl Job<'_> {
         Ok(target)
     }
 
-    /// Shows how far a source is, and at what speeds it is read and its copy written.
+    /// Shows how far a source is, and the speeds of reading it and of writing its copy.
     fn progress(
         &self,
         source: &Source,
@@ -491,7 +491,7 @@ impl Packing<'_> {
             && lacks_memory(error)
             && target.is_renamed()
         {
-            // Of what was begun nothing is seen yet.
+            // Nobody has seen the begun stream yet.
             source.go_back(place)?;
             target.empty()?;
             written = self.write(source, &target, job, true);
@@ -523,7 +523,7 @@ impl Packing<'_> {
         self.say_earned((&name, &summary), (written.goal, &booked), is_stdout, hint)
     }
 
-    /// Writes a stream of what there is to be read.
+    /// Writes a stream of the source.
     fn write(
         &self,
         source: &mut Source,
@@ -757,13 +757,13 @@ fn append_ending(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Endings of what is compressed already, beside those of streams.
+/// Endings of compressed files, beside those of streams.
 const COMPRESSED: [&str; 22] = [
     "7z", "aac", "avi", "br", "bz2", "flac", "gif", "jar", "jpeg", "jpg", "lzma", "m4a", "mkv",
     "mov", "mp3", "mp4", "ogg", "png", "rar", "tbz2", "webm", "zip",
 ];
 
-/// Returns whether a file's name ends as that of what is compressed already.
+/// Returns whether a file's name ends as that of a compressed file.
 fn is_compressed(path: &Path) -> bool {
     let ending = path.extension().and_then(|it| it.to_str());
     ending.is_some_and(|ending| {

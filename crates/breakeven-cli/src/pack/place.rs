@@ -104,7 +104,7 @@ struct Stretch {
 const HOLE_BYTES_MIN: u64 = 1 << 20;
 
 impl Source {
-    /// Returns the metadata that its copy gets: of what came by standard input, nobody named a file.
+    /// Returns the metadata that its copy gets. Nobody named a file where the bytes came by standard input.
     pub fn given_metadata(&self) -> Option<&Metadata> {
         (self.metadata.as_ref()).filter(|_| self.path != Path::new("-"))
     }
@@ -261,8 +261,8 @@ impl Source {
 
     /// Reads the first bytes, as many as are read at a time.
     ///
-    /// Files of /proc and /sys say other lengths than they have: what ends within these bytes is as long as it was
-    /// read.
+    /// Files of /proc and /sys report other lengths than they have: one that ends within these bytes is as long as it
+    /// was read.
     pub fn head(&mut self) -> Result<Head> {
         let ahead = self.bytes_ahead();
         let is_file = ahead.is_some();

@@ -13,8 +13,7 @@ use crate::options::{FileOptions, Usage};
 use crate::standard;
 use crate::zstd_options::TreeOptions;
 
-/// Returns the files that were named, those of lists, and where it was asked for those in folders; standard input where
-/// nothing was named.
+/// Returns the named files, those of lists, and on request those in folders. Standard input where nothing was named.
 pub fn paths(typed: &FileOptions) -> Result<Vec<PathBuf>> {
     let mut named = typed.paths.clone();
     for list in &typed.tree.filelist {
@@ -40,7 +39,7 @@ pub fn paths(typed: &FileOptions) -> Result<Vec<PathBuf>> {
 }
 
 /// Adds a file, or the files of a folder in the order of their names. Links in it are followed with `-f` alone, as by
-/// zstd; a folder that links lead to once more is not entered again.
+/// zstd. A folder that links lead to once more is not entered again.
 fn gather(path: PathBuf, typed: &FileOptions, found: &mut Vec<PathBuf>) -> Result<()> {
     if !path.is_dir() {
         found.push(path);

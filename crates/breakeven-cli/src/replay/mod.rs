@@ -1,7 +1,7 @@
 //! `breakeven replay`: what policies of the buffer cache would cost on a trace over real pages.
 //!
 //! Keys of the trace, or made-up ones, are bound to pages of the given files. Codecs run and are timed. Misses are
-//! charged the time of `--miss` and not made, so that no device and no page cache disturbs the comparison; with
+//! charged the time of `--miss` and not made, so that no device and no page cache disturbs the comparison. With
 //! `--device` they read from the files. All policies get the same memory and the same accesses.
 
 mod live;

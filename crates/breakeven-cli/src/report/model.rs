@@ -265,7 +265,7 @@ impl<'r> Model<'r> {
 }
 
 impl Standing<'_> {
-    /// Returns whether it pays at the means, by what is worth its while.
+    /// Returns whether it pays at the means, by the least worthwhile gain.
     pub fn pays(&self) -> bool {
         self.cost_ratio.mean < WORTH_WHILE
     }

@@ -1,4 +1,4 @@
-//! The report's tables: everything the pictures show, and what they leave out, in figures.
+//! The report's tables: all figures that the pictures show, and those that they leave out.
 
 use std::fmt::Write;
 
@@ -133,7 +133,8 @@ fn verdicts(scene: &Scene<'_>) -> String {
             };
             let start = if index == 0 { " class=\"start\"" } else { "" };
             let metric = escape(&verdict.metric);
-            // The script fills the cells of files anew: what is best, its cost, the answer, what turns it.
+            // The script fills the cells of files again: the best method, its cost, the answer, and the condition that
+            // turns it.
             let _ = write!(
                 rows,
                 "<tr{start} data-place=\"{place}\" data-metric=\"{metric}\">{first}<td>{metric}</td>\

@@ -111,8 +111,8 @@ fn map(scene: &Scene<'_>, plot: &Plot, class: &ClassReport, metric: Metric) -> S
     out + &names(plot, &columns, &methods) + &here(scene, plot)
 }
 
-/// The outline of what one method wins. Neighbouring columns with the same winners in the same
-/// order make one piece, its edges drawn from column to column.
+/// The outline of the region that one method wins. Neighbouring columns with the same winners in the same order make
+/// one piece, its edges drawn from column to column.
 fn region(plot: &Plot, columns: &[Vec<Run>], winner: Option<usize>) -> String {
     let ((left, right), (bottom, top)) = (plot.frame.across(), plot.frame.up());
     let wide = (right - left) / COLUMNS as f64;

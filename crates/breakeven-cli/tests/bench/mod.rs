@@ -8,7 +8,7 @@ use breakeven_memcached::client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Keeps a test that waits for what never comes from hanging.
+/// Keeps a test from hanging where it waits for something that never comes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server on a UNIX socket, killed when it is forgotten.
@@ -157,7 +157,7 @@ fn misses_are_stored(server: &Server) {
     let load = ["--no-fill", "--flat-out", "--seconds=0.3", "--shape=single"];
     let slow = report(server, &[&load[..], &["--miss=20ms"]].concat());
     assert_eq!(slow["miss_seconds"], 0.02, "{slow}");
-    // Nothing is there at first, and no request that missed was faster than what a miss costs.
+    // Nothing is there at first, and no request that missed was faster than the cost of a miss.
     let longest = slow["steps"][0]["max_us"].as_f64().unwrap();
     assert!(longest >= 20_000.0, "{slow}");
     let fast = report(server, &[&load[..], &["--miss=0us"]].concat());

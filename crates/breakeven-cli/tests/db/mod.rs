@@ -1,4 +1,4 @@
-//! `breakeven db`: in and out again, and what is refused.
+//! `breakeven db`: in and out again, and the refusals.
 
 use std::ffi::OsStr;
 use std::fs;

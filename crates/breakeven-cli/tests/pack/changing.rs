@@ -227,7 +227,7 @@ fn a_source_of_which_the_inode_alone_tells_that_it_changed_is_kept() {
 fn a_stream_that_is_cut_between_its_frames_while_it_is_read_is_no_shorter_one() {
     let (folder, _) = super::folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
-    // Frames as long as what is read at a time, so that a cut is between two.
+    // Frames as long as one read, so that a cut is between two.
     let frame_bytes = 128 << 10;
     let mut frame = vec![0; 0];
     for content_bytes in (frame_bytes - 64..frame_bytes).rev() {

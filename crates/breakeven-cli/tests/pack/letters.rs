@@ -358,7 +358,7 @@ fn what_is_compressed_in_another_way_is_refused_and_not_passed_through() {
     }
 }
 
-/// More threads than there can be are as many as there can be; a redirected file gives its copy neither mode nor times.
+/// More threads than there can be are as many as there can be. A redirected file gives its copy neither mode nor times.
 #[test]
 fn many_threads_and_redirected_files_are_taken_as_by_zstd() {
     let (folder, data) = folder();

@@ -410,8 +410,8 @@ fn a_link_is_followed_and_not_removed_by_mistake() {
     assert!(fs::read(&file).expect("the file") == data);
 }
 
-/// Runs a command line of ours on a terminal of its own, at which these letters are typed; nothing
-/// where there is no such program. It is of the essential package that also brings `fallocate`.
+/// Runs a command line of ours on a terminal of its own, at which these letters are typed. Nothing where there is no
+/// such program. It is of the essential package that also brings `fallocate`.
 fn at_a_terminal(folder: &Path, line: &str, typed: &str) -> Option<Output> {
     let has_script = Command::new("script").arg("--version").output();
     if !has_script.is_ok_and(|output| output.status.success()) {

@@ -15,7 +15,7 @@ fn is_there(program: &str) -> bool {
     found
 }
 
-/// Lines that leave `back` with what `file` holds.
+/// Lines that leave `back` with the content of `file`.
 #[track_caller]
 fn check_back(lines: &str) {
     let (folder, data) = folder();

@@ -1,4 +1,4 @@
-//! How methods are picked, and what the ledger says of it.
+//! How methods are picked, and the ledger of it.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::{folder, form, message, ok};
 use crate::{breakeven, run, stdout};
 
-/// Packs the folder's file with some options and returns its stored bytes with what was said.
+/// Packs the folder's file with some options and returns its stored bytes with the messages.
 fn packed(folder: &TempDir, options: &[&str]) -> (u64, Output) {
     let (file, target) = (folder.path().join("file"), folder.path().join("file.zst"));
     let mut command = breakeven(folder);
@@ -50,7 +50,7 @@ fn the_link_decides_what_is_fastest() {
     packed(&folder, &["--link", "auto", "--mixed"]);
 }
 
-/// A pipe may take some MiB at once and send them later, so what goes into one is compressed however fast it is taken.
+/// A pipe may take some MiB at once and send them later, so data into one is compressed however fast it is taken.
 #[test]
 fn into_a_pipe_text_is_compressed_from_the_start() {
     let (folder, _) = folder();
@@ -70,7 +70,7 @@ fn into_a_pipe_text_is_compressed_from_the_start() {
     assert!(share < 0.4, "{share} is stored");
     fs::write(&packed, &output.stdout).expect("the stream");
     check_decodes(&folder, &packed, &file);
-    // It goes on as a row where the link shows to be fast: what does not shrink has been through 4 MiB by then.
+    // It goes on as a row where the link shows to be fast: data that does not shrink has been through 4 MiB by then.
     let noise: Vec<u8> = (0..24 << 20).map(|_| random.u8(..)).collect();
     fs::write(&file, &noise).expect("a file");
     let output = run(&folder, &[&"pack", &"-c", &"--ledger", &file]);
@@ -175,7 +175,7 @@ fn energy_weighs_the_time_of_a_link_against_the_cores() {
         "{packed_joules} of {raw_joules} J"
     );
     assert_eq!(medium, "a link of 0.100 MB/s");
-    // Reads are of what is stored: they are cheaper too.
+    // Reads are of stored bytes: they are cheaper too.
     let (_, often, _) = ledger(&["--link", "100kB/s", "--reads", "9"]);
     assert!(often[1] > 4.0 * raw_joules && often[0] > 4.0 * packed_joules);
     let (fast, _, _) = ledger(&["--link", "100GB/s"]);

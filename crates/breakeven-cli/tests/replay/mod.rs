@@ -1,4 +1,4 @@
-//! `breakeven replay`: its table, its JSON, and what it refuses.
+//! `breakeven replay`: its table, its JSON, and its refusals.
 
 mod page;
 
@@ -70,7 +70,7 @@ fn policies_stand_side_by_side() {
         assert_eq!(sum("accesses"), 8000.0);
         assert!((sum("us") / 8000.0 / of(row, "us_per_access") - 1.0).abs() < 1e-6);
     }
-    // A miss is what the dearest access cost, to the width of a bucket.
+    // The dearest access is a miss, to the width of a bucket.
     let dearest = tail(0, "p999");
     assert!((dearest / 10_000.0 - 1.0).abs() < 0.02, "{dearest}");
     // A loop over more pages than fit raw, and fewer than fit compressed. A cache of 128 raw pages, which is all the

@@ -3,7 +3,7 @@
 use super::super::page::{browse, chromium, left_out, photograph};
 use super::*;
 
-/// Writes down how large the pictures are and what went wrong.
+/// Writes down how large the pictures are, and any errors.
 const LOOK: &str = r#"<script>
 const faults = [];
 addEventListener("error", (event) => faults.push(String(event.message)), true);
@@ -28,7 +28,7 @@ struct Seen {
     faults: Vec<String>,
 }
 
-/// Replays a loop with a page, and returns where it is and what was printed.
+/// Replays a loop with a page, and returns its place and the output.
 fn replayed(cache: &TempDir, folder: &TempDir) -> (std::path::PathBuf, Output) {
     let page = folder.path().join("replay.html");
     let report = format!("--report={}", page.display());
@@ -75,7 +75,7 @@ fn a_replay_writes_its_page() {
         "no terminal, no control characters"
     );
 
-    // The same page from what was saved.
+    // The same page from the saved results.
     let saved = folder.path().join("replay.json");
     fs::write(&saved, &output.stdout).expect("a file");
     let again = folder.path().join("again.html");

@@ -12,7 +12,7 @@ use crate::bench::Server;
 use crate::noise;
 use crate::page::left_out;
 
-/// Keeps a test that waits for what never comes from hanging.
+/// Keeps a test from hanging where it waits for something that never comes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A pause without load, in answers that one client waits for.
 const PAUSE_ANSWERS: usize = 2000;

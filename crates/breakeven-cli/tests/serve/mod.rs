@@ -89,7 +89,7 @@ fn lay_out(tests: &Path, folder: &Path) {
     }
 }
 
-/// Runs one file, and returns how many tests passed; an error says what failed that should not, or the other way round.
+/// Runs one file, and returns how many tests passed. An error names those that should not have failed, or should have.
 fn run(folder: &Path, file: &str, excluded: &Excluded) -> Result<usize, String> {
     let output = Command::new("timeout")
         .args([DEADLINE_SECONDS, "perl", "-I.", "-It/lib", "-MRealClock"])

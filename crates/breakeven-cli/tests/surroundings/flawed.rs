@@ -172,7 +172,7 @@ impl Flawed {
     /// Takes its time where it is late.
     fn begin(&self) {
         if self.flaw == Flaw::Late {
-            // Of no descriptor anything is to come: the time is what is asked for.
+            // No descriptor can report anything: only the time counts.
             let _ = rustix::event::poll(&mut [], Some(&LATE));
         }
     }
@@ -199,7 +199,7 @@ impl Flawed {
         Ok(attributes(found.ino(), &found))
     }
 
-    /// The same of what was made just now, with the mode that the kernel asks for.
+    /// The same for a new inode, with the mode that the kernel asks for.
     fn enter_new(&self, parent: INodeNo, name: &OsStr, mode: u32) -> io::Result<FileAttr> {
         let path = self.path(parent)?.join(name);
         fs::set_permissions(path, Permissions::from_mode(mode & 0o7777))?;

@@ -314,7 +314,7 @@ const SURROUNDINGS: [Surrounding; 78] = [
         All,
         false,
     ),
-    // Folders for what is kept between runs.
+    // Folders for files kept between runs.
     Surrounding(r#"BREAKEVEN_CACHE= "$@""#, All, false),
     Surrounding(r#"BREAKEVEN_CACHE=/dev/null "$@""#, All, false),
     Surrounding(r#"BREAKEVEN_CACHE=/dev/null/below "$@""#, All, true),

@@ -54,7 +54,7 @@ fn meddle() -> Option<&'static Path> {
     BUILT.get_or_init(build).as_deref()
 }
 
-/// A folder with something of each kind, and what it takes to make it again.
+/// A folder with something of each kind, and the means to make it again.
 struct Place(TempDir);
 
 impl Place {
@@ -375,7 +375,7 @@ fn what_a_file_system_says_at_the_end_is_heard() {
     }
 }
 
-/// Lines that print a report, and what they answer whoever reads it.
+/// Lines that print a report, and their codes for any reader.
 const PRINTING: [(&str, i32); 8] = [
     ("info --json packed", 0),
     ("info packed report.json", 1),

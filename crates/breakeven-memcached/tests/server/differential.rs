@@ -168,7 +168,7 @@ impl Side {
         let other = random.usize(..=bytes.len());
         let cuts = [cut.min(other), cut.max(other)];
         let received = std::thread::scope(|scope| {
-            // A batch may be longer than what both sockets hold.
+            // A batch may be longer than the room of both sockets.
             scope.spawn(move || send(&mut sender, &bytes, cuts));
             self.client.read_to(end)
         });
@@ -341,7 +341,7 @@ fn text_store(random: &mut fastrand::Rng, batch: &mut Vec<Part>) {
 }
 
 /// Whether a command hands out items, and whether it changes numbers. Debian's server pads a number that gets shorter
-/// unless a reply that waits to be sent still holds the item, so that no batch has both.
+/// unless a reply that waits to be sent still holds the item. So no batch has both.
 fn fetches_and_counts(line: &str) -> (bool, bool) {
     let name = line.split_whitespace().next().unwrap_or_default();
     let fetches = ["get", "gets", "gat", "gats", "bget", "mg"].contains(&name);

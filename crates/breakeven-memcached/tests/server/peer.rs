@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use breakeven_memcached::{Listen, Server, Settings, Stopper};
 
-/// Keeps a test that waits for what never comes from hanging.
+/// Keeps a test from hanging where it waits for something that never comes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Our server, in a thread of the test.
@@ -86,7 +86,7 @@ pub fn missing(what: &str) {
     assert!(std::env::var_os("CI").is_none(), "{what}");
 }
 
-/// A client that waits for what it expects.
+/// A client that waits for the expected reply.
 pub struct Client {
     pub stream: UnixStream,
     server: String,

@@ -1,4 +1,4 @@
-//! The tests of others: libmemcached's memccapable, which is a list of what the text protocol must do.
+//! The tests of others: libmemcached's memccapable, which is a list of the duties of the text protocol.
 
 use std::process::Command;
 

@@ -116,7 +116,7 @@ impl Hosts {
         child.wait_with_output().unwrap()
     }
 
-    /// Returns the checksum of what a database says, whatever its pages.
+    /// Returns the checksum of a database's answers, for any pages.
     pub fn sum(&self, name: &str) -> String {
         self.sqlite(&format!(
             ".open file:{name}\n.sha3sum\nPRAGMA integrity_check;"
@@ -128,7 +128,7 @@ impl Hosts {
         self.run_python(&with_connect(program))
     }
 
-    /// Runs what [`Hosts::python`] runs, with more in its environment; returns what it ended with, nothing if it was
+    /// Runs a program as [`Hosts::python`] does, with more in its environment. Returns its exit code, nothing if it was
     /// killed.
     pub fn python_with(&self, program: &str, environment: &[(&str, String)]) -> Option<i32> {
         let mut command = Command::new(PYTHON);

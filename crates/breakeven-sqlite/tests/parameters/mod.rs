@@ -1,4 +1,4 @@
-//! The parameters of the URI: each changes what it says, and a value that it does not take is refused by a sentence.
+//! The parameters of the URI. Each has its own effect, and a sentence refuses a value that it does not take.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Power cuts on real file systems, with a writer and readers at work: what was acknowledged is there, and nothing is
-//! half there. Needs root.
+//! Power cuts on real file systems, with a writer and readers at work. Acknowledged transactions are there, and nothing
+//! is half there. Needs root.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -26,7 +26,7 @@ const TESTS_MIN: usize = 230_000;
 /// The least number of its tests of several processes.
 const PROCESS_TESTS_MIN: usize = 94;
 
-/// The test programs, and what they run.
+/// The test programs, and their files of tests.
 struct Programs {
     built: PathBuf,
     sources: PathBuf,

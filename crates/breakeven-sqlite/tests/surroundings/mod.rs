@@ -147,7 +147,7 @@ fn a_child_gives_up_locks_without_descriptors_too() {
     assert_eq!(told, "1\n");
 }
 
-/// The journal is longer than what is kept in memory: parent and child have its file in common.
+/// The journal is longer than the part kept in memory: parent and child have its file in common.
 #[test]
 fn a_child_changes_nothing_of_a_transaction_that_its_parent_takes_back() {
     let Some(hosts) = Hosts::find() else { return };
@@ -280,7 +280,7 @@ fn root_a_file_that_is_a_mount_becomes_a_database() {
     assert!(fs::metadata(outside).unwrap().size() > 0);
 }
 
-/// A small file system for what is temporary, where an update of everything does not find room.
+/// A small file system for temporary files, where an update of everything does not find room.
 #[test]
 fn root_a_long_journal_lies_beside_its_database() {
     let Some(hosts) = Hosts::find().filter(|_| is_root_test()) else {

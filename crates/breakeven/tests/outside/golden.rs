@@ -41,7 +41,7 @@ fn files(folder: &Path, passes: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)>
     files
 }
 
-/// Checks that a file decodes, to what its own program makes of it.
+/// Checks that a file decodes to the same bytes as by its own program.
 fn check_good(program: &str, name: &str, bytes: &[u8]) {
     let content = match read(bytes) {
         Ok(content) => content,

@@ -1,4 +1,4 @@
-//! A file system on a loop device or in memory, which loses power or becomes read-only; needs root, and `unsafe` for
+//! A file system on a loop device or in memory, which loses power or becomes read-only. It needs root, and `unsafe` for
 //! one ioctl.
 //!
 //! ext4 and XFS know an ioctl that stops them without writing anything more. Unsynced data is gone after the next

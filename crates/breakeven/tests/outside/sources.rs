@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-/// Returns the folder of what was kept of a source package, if it is there.
+/// Returns the folder with the kept parts of a source package, if it is there.
 pub fn folder(package: &str) -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let folder = variable("BREAKEVEN_SOURCES")

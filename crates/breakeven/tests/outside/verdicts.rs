@@ -18,7 +18,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use crate::stock::installed;
 
-/// One input and what is to become of it.
+/// One input and its expected fate.
 struct Case {
     name: String,
     bytes: Vec<u8>,
@@ -560,7 +560,7 @@ fn compressed(bytes: &[u8]) -> (u32, &[u8]) {
 
 /// Twelve times the same byte: one literal, a match of 6 with it, five literals at the end.
 const RUN_OF_12: &[u8] = &[0x12, b'a', 1, 0, 0x50, b'a', b'a', b'a', b'a', b'a'];
-/// A match of 8 with what stands 16 bytes before, then five literals.
+/// A match of 8 with the bytes 16 before, then five literals.
 const LINKED: &[u8] = &[0x04, 16, 0, 0x50, b'v', b'w', b'x', b'y', b'z'];
 
 fn lz4_blocks() -> Vec<Case> {

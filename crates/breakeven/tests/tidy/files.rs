@@ -121,8 +121,8 @@ fn words(source: &Source, tokens: &[Token]) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns line and name of each module in a file of its own that is only built for tests, and whose name does not say
-/// so.
+/// Returns line and name of each module in a file of its own that is only built for tests, but has a name that does not
+/// say so.
 fn misnamed_tests<'a>(tokens: &[Token<'a>]) -> Vec<(usize, &'a str)> {
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text);
     let is_for_tests = |at: &usize| {

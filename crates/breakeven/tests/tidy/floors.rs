@@ -196,7 +196,7 @@ fn top_names(tokens: &[Token], at: usize, found: &mut Vec<(String, usize)>) {
 /// Returns one circle of the graph in words, if there is any.
 fn circle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<String> {
     let mut left = graph.clone();
-    // A module that uses nothing of what is left, or that nothing left uses, is in no circle.
+    // A module that uses nothing of the rest, or that nothing in the rest uses, is in no circle.
     loop {
         let before = left.len();
         let still: BTreeSet<String> = left.keys().cloned().collect();

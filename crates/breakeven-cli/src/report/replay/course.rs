@@ -14,7 +14,7 @@ const SIZES: Frame = Frame {
 /// The share of the parts that may be too dear to be shown: a cache that fills misses everything.
 const DEAR_SHARE: f64 = 0.05;
 
-/// The colour of what compressed pages fill.
+/// The colour of the room of compressed pages.
 const HELD: &str = "xz-2";
 
 /// Draws the time per access, part by part: of raw-only, of the best fixed split, of the adaptive

@@ -72,7 +72,7 @@ pub struct PolicyReport {
     pub compressed_share: f64,
     /// The method that compressed at the end.
     pub method: Option<String>,
-    /// Whether only what was asked for again is compressed once the share is full.
+    /// Whether only pages that were asked for again are compressed once the share is full.
     pub again: bool,
     /// The split in force at the end, in words.
     pub in_force: String,
@@ -102,7 +102,7 @@ pub struct PolicyReport {
     /// Processor time of the whole loop.
     pub loop_core_seconds: f64,
     pub budget_bytes: u64,
-    /// The most that was in use, and what was at the end.
+    /// The most bytes in use, and those at the end.
     pub peak_bytes: u64,
     pub in_use_bytes: u64,
     pub raw_bytes: u64,
@@ -165,7 +165,7 @@ impl PolicyReport {
         1e6 * seconds / self.accesses.max(1) as f64
     }
 
-    /// Returns the mean cost of an access in what is preferred: seconds, joules or euros.
+    /// Returns the mean cost of an access in the preferred unit: seconds, joules or euros.
     pub fn cost(&self) -> f64 {
         self.cost_per_access.unwrap_or(1e-6 * self.us_per_access)
     }
@@ -229,7 +229,7 @@ impl ReplayReport {
             .min_by(|one, other| one.cost().total_cmp(&other.cost()))
     }
 
-    /// Fills in what is compared between policies, and the sentence that says it.
+    /// Fills in the comparisons between policies, and the sentence about them.
     pub fn compare(&mut self) {
         if let Some(raw) = self.find(RAW_ONLY).cloned() {
             for policy in self.policies.iter_mut().chain(&mut self.splits) {

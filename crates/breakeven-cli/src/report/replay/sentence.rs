@@ -36,7 +36,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Returns the unit of what is preferred.
+    /// Returns the preferred unit.
     pub fn of(report: &ReplayReport) -> Unit {
         match report.prefer.as_str() {
             "energy" => Unit {
