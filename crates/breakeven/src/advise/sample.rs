@@ -37,8 +37,9 @@ const WINDOW_BYTES: usize = 64 << 10;
 const REPEATS: usize = 8;
 /// Those times take at most this part of the time that there was for drawing.
 const REPEAT_TIME: u32 = 10;
-/// The share of those times that the band of seconds holds. On a loaded machine 10 of 45 pairs of advice on a folder of
-/// many kinds differed by half of them, and none by three quarters. All of them made bands of a factor of 2 to 4.
+/// The share of those times that the band of seconds holds. On a loaded machine, with half of them, 10 of 45 pairs of
+/// advice on a folder of many kinds differed. With three quarters, and with all, none did. All of them made bands of a
+/// factor of 2 to 4.
 const REPEAT_SHARE: f64 = 0.75;
 /// With no more clusters than this, small blocks are cut from all of each.
 const WHOLE_CLUSTERS_MAX: u64 = 64;

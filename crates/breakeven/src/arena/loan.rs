@@ -37,8 +37,8 @@ impl LaneRight {
     ///
     /// # Safety
     ///
-    /// While it exists, no other right of this lane is used with any slab that this one is used with, on any thread.
-    /// The next right must come after all that was done with this one.
+    /// For as long as it exists, another right of this lane may be used with a slab of this one, on any thread, only
+    /// after all that was done before.
     #[inline(always)]
     pub unsafe fn new(lane: usize) -> LaneRight {
         assert!(lane < LANES, "lane {lane}");

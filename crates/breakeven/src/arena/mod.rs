@@ -163,8 +163,8 @@ impl Arena {
     ///
     /// One lock, some 40 ns. A new slab then takes a page fault for each page as it is touched, which makes filling it
     /// ten times as long. It takes none if it was [prepared](Arena::prepare), and one for all slabs in a huge page. A
-    /// new region, once in 32 MiB, takes some system calls. A huge page that small slabs share takes one, and the
-    /// copying of 2 MiB where others lie in small pages.
+    /// new region, once in 32 MiB, takes some system calls. A huge page that small slabs share takes one system call,
+    /// and the copying of 2 MiB where others lie in small pages.
     pub fn allocate(&self) -> Result<Slab> {
         Ok(Slab {
             address: self.shared.take()?,

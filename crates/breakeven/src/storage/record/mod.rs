@@ -339,8 +339,8 @@ pub fn is_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> b
     })
 }
 
-/// Returns whether bytes that are not a record were once the header of the one with this number. Two of its marks must
-/// fit, or all: magic and version, generation, and sequence.
+/// Returns whether bytes that are not a record were once the header of the one with this number. At least two of three
+/// marks must fit: magic and version, generation, and sequence.
 pub fn was_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> bool {
     let header = Header::fields(bytes);
     let fits = [
