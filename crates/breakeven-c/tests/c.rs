@@ -1,5 +1,5 @@
-//! The C library as C programs see it: the header against the numbers and layouts here, the example solver compiled and
-//! run with either library, and misuse through the functions themselves.
+//! The C library as C programs see it. The tests hold the header against the numbers and layouts here, compile and run
+//! the example solver with either library, and misuse the functions themselves.
 //!
 //! `unsafe` here: the functions are called with pointers, right ones and null ones.
 #![allow(unsafe_code)]

@@ -5,8 +5,8 @@
 //! served until they are gone. A client that does not read holds at most [`OUTPUT_BYTES_WANTED`], one value and its
 //! last request.
 //!
-//! All bytes that wait with a worker's connections, equal replies counted once, are at most its share of `-m`.
-//! memcached holds items for slow readers and slow senders within `-m`, and so no more. Above that, the connection that
+//! The bytes that wait with a worker's connections are at most its share of `-m`; equal replies count once. The same
+//! holds in memcached, which keeps items for slow readers and slow senders within `-m`. Above that, the connection that
 //! has moved nothing for longest is closed, and never the one whose turn it is.
 
 use std::collections::HashMap;

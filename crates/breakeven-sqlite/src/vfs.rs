@@ -593,8 +593,8 @@ fn connect(store: Arc<PageStore>) -> Result<Connection> {
     }
 }
 
-/// Refuses a file in the place of a compressed database that is still open under the path: its journal would be taken
-/// for that of the other, which is none.
+/// Refuses a file in the place of a compressed database that is still open under the path. Its journal would be taken
+/// for that of the other, and it is not.
 pub fn refuse_taken_place(path: &Path) -> Result<()> {
     match is_open(path) {
         true => {

@@ -623,7 +623,7 @@ fn look(
     let mut found = Vec::new();
     let mut classes: BTreeMap<Class, OfClass> = BTreeMap::new();
     for frame in frames {
-        // Where a frame does not state its content, its end cannot be told from the next one's start. The rest is shown
+        // Where a frame does not state its content, its end looks the same as the next one's start. The rest is shown
         // as pieces of it, of unknown stored bytes.
         let states = frame.content_bytes;
         let is_long = states.is_none_or(|bytes| bytes > FRAME_BYTES_MAX);

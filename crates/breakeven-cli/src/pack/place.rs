@@ -637,8 +637,8 @@ impl Target {
         self.partial.is_some()
     }
 
-    /// Gives the complete file the owner, mode and times of its source and its own name; synced
-    /// before, if the source is to be removed. Returns what its file system refused of them.
+    /// Gives the complete file the owner, mode and times of its source and its own name. It is synced before, if the
+    /// source is to be removed. Returns what its file system refused of them.
     pub fn complete(mut self, source: Option<&Metadata>, syncs: bool) -> Result<Vec<Refusal>> {
         let Some(partial) = &self.partial else {
             closing::ask(&self.file).with_context(|| self.name.clone())?;

@@ -98,7 +98,7 @@ pub fn html(report: &Report) -> String {
     sheet(&report.medium.name, "script-src 'unsafe-inline'; ", &body)
 }
 
-/// A page with its style around a body that may load nothing but what `sources` allow.
+/// A page with its style around a body that may load nothing but `sources`.
 fn sheet(title: &str, sources: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -154,7 +154,7 @@ fn machine_fact(machine: &Machine) -> String {
     format!("{processor}, {} cores", machine.cores)
 }
 
-/// The top of a page: its question, the answer, and what it rests on.
+/// The top of a page: its question, the answer, and the evidence.
 fn top(question: &str, headline: &str, facts: &[String]) -> String {
     let facts: String = facts
         .iter()

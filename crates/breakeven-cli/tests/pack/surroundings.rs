@@ -96,7 +96,7 @@ fn check_refused(library: &Path, refused: &str, words: &[&str], line: &str) {
             "{case}"
         );
     }
-    // The source is kept for what it has, and the rest is there.
+    // The source is kept for its lost metadata, and the rest is there.
     assert!(source.exists(), "{case}");
     let content = match line.starts_with("unpack") {
         true => fs::read(target).expect("the file"),

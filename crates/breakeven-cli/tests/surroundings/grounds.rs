@@ -81,7 +81,7 @@ const fn quota(spoil: &'static str) -> Ground {
     }
 }
 
-/// File systems that are full, or have so little left; and such on which nothing, or no name, may be changed.
+/// File systems that are full, or have so little left, and such on which nothing, or no name, may be changed.
 const SPOILT: [Ground; 19] = [
     Ground {
         prepare: TMPFS,

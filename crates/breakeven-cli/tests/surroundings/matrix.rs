@@ -767,11 +767,11 @@ fn judge(owes: Owes, usual: &Usual, before: &[String], found: &Outcome) -> Resul
         let made = found.names.iter().filter(|name| *name != "file");
         made.eq(&usual.outcome.names)
     };
-    // Some of a tree, and what is missing is named.
+    // Some of a tree, and the missing files are named.
     if code == Some(PARTIAL) && usual.line.starts_with("vault") && owes != All {
         return match text.is_empty() && owes != AllOrCode {
             true => Err("it did a part and said nothing".into()),
-            // All of the bytes, and what the file system refused beside them is named.
+            // All of the bytes, and the parts that the file system refused beside them are named.
             false => Ok(usual.proves_the_same && is_made),
         };
     }

@@ -138,7 +138,8 @@ impl Hosts {
         command.status().unwrap().code()
     }
 
-    /// Runs what [`Hosts::python`] runs under another program; returns what it ended with, nothing if it was killed.
+    /// Runs a program as [`Hosts::python`] does, under another program. Returns its exit code, nothing if it was
+    /// killed.
     pub fn python_under(&self, around: &[&str], program: &str) -> Option<i32> {
         let mut command = Command::new(around[0]);
         command.args(&around[1..]);

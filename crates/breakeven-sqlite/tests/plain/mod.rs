@@ -6,8 +6,8 @@ use std::process::Command;
 
 use super::hosts::{Hosts, left_out};
 
-/// The common start of the programs: the second entry, so that the extension opens every path; another process, with
-/// stock SQLite alone; and threads that open, read and close a database as a host's pool does.
+/// The common start of the programs. It takes the second entry, so that the extension opens every path. It has another
+/// process, with stock SQLite alone, and threads that open, read and close a database as a host's pool does.
 const BEGIN: &str = "\
 import queue, subprocess, threading\n\
 loader.execute(\"SELECT load_extension('./libbreakeven_sqlite', 'sqlite3_breakeven_default_init')\")\n\

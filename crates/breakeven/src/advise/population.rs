@@ -1,6 +1,6 @@
 //! The population: which bytes there are to advise on.
 //!
-//! Walks the named paths once, in random order and within a time limit, and cuts the files into *clusters* of about one
+//! Walks the named paths once, in random order and within a time limit. It cuts the files into *clusters* of about one
 //! mebibyte: a piece of a large file, or some small files. Small files are dealt out by their kind and size like cards,
 //! so that each such cluster is a small likeness of all of them. Large ones lie side by side with those of their kind.
 //! Sampling draws clusters, so that every byte has nearly the same chance. Links are not followed below a named path.

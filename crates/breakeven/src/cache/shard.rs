@@ -2,7 +2,7 @@
 //!
 //! New blocks are loaded in place into the small raw log, and a block that is asked for again moves to the main one. A
 //! block that leaves the raw logs is compressed or dropped, as the [`Arm`] in force says. A block that is hit twice
-//! while compressed becomes raw again and keeps its compressed form, its twin, until that leaves on its own, so that
+//! while compressed becomes raw again. It keeps its compressed form, its twin, until that leaves on its own, so that
 //! taking it back costs nothing. The raw logs are S3-FIFO (SOSP 2023); the compressed log is FIFO with reinsertion as
 //! often as a form was of use. A [`Shadow`] chooses the arm.
 //!

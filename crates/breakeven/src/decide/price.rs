@@ -2,7 +2,7 @@
 //!
 //! [`BlockLife`] describes the life of a block in its place, [`Quantities`] a method's demands for it, [`Prices`] the
 //! cost of each demand there. The formula is [`crate::model::cost()`]; this file brings estimates to it. A price, a
-//! number of reads or a time held is one and the same unknown for every method, so a comparison varies it for both
+//! number of reads or a time held is one and the same unknown for every method. So a comparison varies it for both
 //! sides at once. The estimates of two methods are taken as independent of each other.
 //!
 //! Not here: the choice of the best method (`decision.rs`), and the movement of prices. The stream's price of its link

@@ -18,7 +18,7 @@
 //! * **Nothing can be saved on the data.** Every write is of fresh random bytes: no compression and
 //!   no deduplication below can shrink it.
 //! * **Luck with memory is left out.** Where buffers lie in scattered pages, a driver cuts an operation into as many
-//!   segments; that was measured to cost up to 1.8 times as much. Here they lie in huge pages, as far as the system has
+//!   segments. That was measured to cost up to 1.8 times as much. Here they lie in huge pages, as far as the system has
 //!   any. And no read goes where one went just before: a read into memory in the processor's cache is a quarter faster
 //!   than a stream is.
 //!

@@ -3,8 +3,8 @@
 //! [`Meter`] brackets a piece of work and returns its [`Usage`]: wall time, processor time split into user and system,
 //! and the wait between them (Kothiyal 2009, section 4.3: elapsed less user less system). It also has the wait for a
 //! free processor, and the bytes that the caller says it moved. [`EnergyMeter`] adds joules, split into passive (idle
-//! power times elapsed time) and active (the rest; section 5.1). It takes the best source of this machine: energy
-//! counters, watts the user declared, a calibration with a wall meter ([`calibrate`]), published medians of the
+//! power times elapsed time) and active (the rest; section 5.1). It takes the best source of this machine. That is
+//! energy counters, watts the user declared, a calibration with a wall meter ([`calibrate`]), published medians of the
 //! processor's family, or a default. Every energy carries its source, its scope and so its band. [`Machine`] describes
 //! where the numbers were taken, after Kothiyal's Table 4.1.
 //!

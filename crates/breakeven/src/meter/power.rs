@@ -243,7 +243,7 @@ impl PowerModel {
         }
     }
 
-    /// Makes the model for a machine of which only the number of cores is known.
+    /// Makes the model for a machine with nothing known but its number of cores.
     pub fn default_for(machine: &Machine) -> PowerModel {
         let (idle, busy) = idle_and_busy(
             DEFAULT_IDLE_W_PER_THREAD,

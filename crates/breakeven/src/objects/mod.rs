@@ -2,8 +2,8 @@
 //!
 //! [`Objects`] is shards with a lock each. A shard has an index of some fourteen bytes a key, and a log of segments.
 //! Items lie one behind the other there, with eight bytes before each (`item.rs` has the bytes). New items go to the
-//! front. When memory is short, segments are emptied a few items at a time by S3-FIFO (`evict.rs`), by the storing
-//! thread, or by a thread of the caller that calls [`Objects::maintain`].
+//! front. When memory is short, segments are emptied a few items at a time by S3-FIFO (`evict.rs`). The storing thread
+//! does this, or a thread of the caller that calls [`Objects::maintain`].
 //!
 //! Values are stored raw as they come and encoded when they leave the fresh queue (`recode.rs`), each by the form of
 //! its class (`class.rs`, `form.rs`). A thread of the caller that calls [`Objects::tune`] learns the form, maybe with a

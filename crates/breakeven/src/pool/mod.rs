@@ -8,10 +8,10 @@
 //!
 //! A job that panics is an error in the place of its result, and its worker goes on with a new workspace. Every wait
 //! ends: a running job ends, and where no worker can come, the waiting thread does the work. That is so in a pool
-//! without workers (one processor), where the system starts no thread, after the pool was dropped, and inside a job
-//! that uses a stage itself. It is so in a forked child, which has the parent's memory but not its threads. There
-//! neither threads nor locks of the parent are touched, jobs that were under way are reported as lost, and new ones run
-//! inline.
+//! without workers (one processor), and where the system starts no thread. It is so after the pool was dropped, and
+//! inside a job that uses a stage itself. It is so in a forked child, which has the parent's memory but not its
+//! threads. There neither threads nor locks of the parent are touched, jobs that were under way are reported as lost,
+//! and new ones run inline.
 //!
 //! The pool keeps no clock and no priorities, and does not bind threads to processors. `unsafe`
 //! stands only in the test that forks.

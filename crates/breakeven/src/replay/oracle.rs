@@ -13,7 +13,7 @@
 //!
 //! No cache knows when a block is asked for again. A cache may learn how often it is asked for. Where accesses are
 //! independent of each other, there is nothing else to know. Then none can do better than to hold the blocks that save
-//! most, raw or compressed, and never to change them (Aho, Denning and Ullman 1971, for blocks of one size).
+//! most, raw or compressed, and never to change them. Source: Aho, Denning and Ullman 1971, for blocks of one size.
 #![deny(unsafe_code)]
 
 use std::collections::HashMap;

@@ -4,7 +4,7 @@
 //! complete. Rot can spoil one slot, and the other leads to the same state. The format is in `docs/format.md`. The
 //! payload is the store's own. This module promises that a payload is durable after [`Superblocks::rewrite`] and
 //! [`Superblocks::write`]. Both slots have it after [`Superblocks::write`] and the next sync of the file. The store has
-//! two duties: it syncs everything that the payload points to before, and it keeps the targets of the older slot until
+//! two duties. It syncs everything that the payload points to before, and it keeps the targets of the older slot until
 //! the newer one is written.
 //!
 //! Several processes may write, one after the other. The process that holds a lock of the store's calls

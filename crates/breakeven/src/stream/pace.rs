@@ -469,8 +469,8 @@ impl Pacer {
     }
 
     /// Returns the densest level at which a job is done before the link has nothing to send. That time is the queue,
-    /// the bytes that the sink took sooner than such a link sends them, and half of the bytes that the other workers
-    /// may add meanwhile, since bytes go out in order.
+    /// and the bytes that the sink took sooner than such a link sends them. Half of the bytes that the other workers
+    /// may add meanwhile count too, since bytes go out in order.
     fn densest(&mut self, at: &Standing, bytes: f64) -> usize {
         let ahead = match self.pace {
             Pace::Fastest(link) => {
