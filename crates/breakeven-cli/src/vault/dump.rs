@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-use breakeven::quoted::{quoted, quoted_bytes};
+use anyhow::{Result, bail};
+use breakeven::quoted::quoted_bytes;
 use breakeven::vault::{Entry, Node, TreeReader, Vault};
 use tar::{Builder, EntryType, Header};
 
@@ -68,6 +68,37 @@ fn write_file(tree: &mut TreeReader, file: &Entry, mut output: impl Write) -> Re
     Ok(())
 }
 
+/// A file whose length stands in the archive already: zeros stand in for what cannot be read, as GNU tar writes them for
+/// a file that shrank.
+struct Padded<R> {
+    content: Option<R>,
+    left: u64,
+    damage: Option<anyhow::Error>,
+}
+
+impl<R: Read> Read for Padded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let buffer = &mut buffer[..length];
+        if let Some(content) = &mut self.content {
+            match content.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::Other => {
+                    self.damage = Some(error.into());
+                    self.content = None;
+                }
+                read => {
+                    let count = read?;
+                    self.left -= count as u64;
+                    return Ok(count);
+                }
+            }
+        }
+        buffer.fill(0);
+        self.left -= length as u64;
+        Ok(length)
+    }
+}
+
 /// An archive that is being written.
 struct TarArchive<'d, W: Write> {
     builder: Builder<W>,
@@ -120,13 +151,19 @@ impl<W: Write> TarArchive<'_, W> {
         match &entry.node {
             Node::File { size_bytes, .. } => {
                 header.set_size(*size_bytes);
-                let named = || quoted(&path).to_string();
-                let content = self.contents.open(entry).with_context(named)?;
-                match self.builder.append_data(&mut header, path, content) {
-                    Err(error) if error.kind() == ErrorKind::Other => {
-                        return Err(error).with_context(named);
-                    }
-                    appended => appended?,
+                let (content, damage) = match self.contents.open(entry) {
+                    Ok(content) => (Some(content), None),
+                    Err(error) => (None, Some(error.into())),
+                };
+                let mut content = Padded {
+                    content,
+                    left: *size_bytes,
+                    damage,
+                };
+                self.builder.append_data(&mut header, path, &mut content)?;
+                if let Some(damage) = content.damage {
+                    let reason = format!("zeros from its damage on: {damage}");
+                    self.problems.push((path.to_path_buf(), reason));
                 }
             }
             Node::Link { target } => {

@@ -10,6 +10,7 @@ mod options;
 mod seen;
 mod upkeep;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::io::Read;
@@ -680,7 +681,9 @@ fn run_forget(
         .iter()
         .filter(|it| it.reasons.is_empty())
         .map(|it| it.epoch);
-    let gone: Vec<u64> = gone.chain(forget.snapshots.iter().copied()).collect();
+    // A number may be given that the rules forget as well.
+    let gone: BTreeSet<u64> = gone.chain(forget.snapshots.iter().copied()).collect();
+    let gone = Vec::from_iter(gone);
     if !gone.is_empty() && !forget.dry_run {
         vault.forget(&gone)?;
     }

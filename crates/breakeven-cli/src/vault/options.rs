@@ -62,7 +62,7 @@ pub struct VaultOptions {
 /// What to do with a vault.
 #[derive(Debug, Subcommand)]
 pub enum VaultCommand {
-    /// Make a vault, in a folder that is empty
+    /// Make a vault in a folder
     Init {
         /// Cut contents where this vault does, so that what is copied from there lies in the same chunks
         #[arg(long, value_name = "VAULT")]

@@ -128,8 +128,8 @@ pub fn tell_damages(vault: &Vault, code: ExitCode) -> ExitCode {
 pub fn unlock(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
     let open = vault.unlock()?;
     let text = match open {
-        0 => "all locks are free".to_string(),
-        _ => "all locks are free; the writer that had the turn cannot commit any more".to_string(),
+        0 => "the turn is free; a command that still runs keeps its own lock".to_string(),
+        _ => "the turn is free; the writer that had it cannot commit any more".to_string(),
     };
     tell(options, &json!({ "fenced": open }), &text);
     Ok(ExitCode::SUCCESS)

@@ -141,6 +141,39 @@ fn a_file_or_an_archive_goes_to_standard_output() {
 }
 
 #[test]
+fn an_archive_goes_on_behind_a_damaged_file() {
+    let folder = two_snapshots();
+    let path = folder.path();
+    let mut packs = Vec::new();
+    for shard in fs::read_dir(path.join("backup/games/packs")).expect("packs") {
+        for pack in fs::read_dir(shard.expect("an entry").path()).expect("a folder") {
+            let pack = pack.expect("an entry");
+            packs.push((pack.metadata().expect("a file").len(), pack.path()));
+        }
+    }
+    let (_, largest) = packs.into_iter().max().expect("a pack");
+    fs::remove_file(largest).expect("it goes");
+    let output = run(path, &format!("{VAULT} dump 2:{}", games(path)));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert!(
+        message.contains("one/data: zeros from its damage on"),
+        "{message}"
+    );
+    fs::write(path.join("games.tar"), &output.stdout).expect("a file");
+    let unpacked = Command::new("tar")
+        .args(["-x", "-f", "games.tar"])
+        .current_dir(path)
+        .status();
+    assert!(unpacked.expect("tar").success());
+    assert_eq!(fs::read(path.join("one/new")).expect("a file"), b"new\n");
+    assert_eq!(
+        fs::read(path.join("one/data")).expect("a file"),
+        [0; 300_000]
+    );
+}
+
+#[test]
 fn an_archive_has_hard_links_long_names_and_what_is_not_utf_8() {
     let folder = places();
     let path = folder.path();

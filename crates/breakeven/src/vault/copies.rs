@@ -20,7 +20,7 @@ use super::pack::{
     HEAD_BYTES, OpenFrame, PACK_BYTES_LIMIT, PackKind, name_from, name_of, object_name, open_frame,
     read_head,
 };
-use super::repair::is_damage;
+use super::repair::{is_damage, unless_damaged};
 use super::{CONFIG, Damage, RECORD, Vault, epoch_of, object};
 
 /// Where copies lie.
@@ -117,6 +117,28 @@ impl Vault {
         let listed = self.far.list(COPIES)?;
         let packs = listed.iter().filter_map(|it| Id::from_hex(&it.name));
         Ok(packs.collect())
+    }
+
+    /// Returns the epochs whose records have a copy, in rising order.
+    pub(super) fn copied_records(&self) -> Result<Vec<u64>> {
+        let listed = self.far.list(COPIES)?;
+        let names = listed
+            .iter()
+            .filter_map(|it| it.name.strip_prefix(SNAPSHOT));
+        Ok(names.filter_map(epoch_of).collect())
+    }
+
+    /// Puts an object that is gone again as its copy is; says whether that one is whole.
+    pub(super) fn put_back(&self, object: &str) -> Result<bool> {
+        let read = self
+            .far
+            .read(&copy_name(object), 2 * PACK_BYTES_LIMIT as u64);
+        let bytes = unless_damaged(read)?.filter(|bytes| self.is_right(object, bytes));
+        let Some(bytes) = bytes else {
+            return Ok(false);
+        };
+        self.far.put(object, &bytes)?;
+        Ok(true)
     }
 
     /// Gives an object the copy that it lacks; says whether it lacked one.

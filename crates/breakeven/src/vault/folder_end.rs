@@ -314,7 +314,11 @@ impl FarEnd for FolderEnd {
                     _ => {}
                 }
             }
-            self.storage.sync_directory(folder)
+            match self.storage.sync_directory(folder) {
+                // Names in a folder that is gone are gone.
+                Err(error) if is_errno(&error, libc::ENOENT) => Ok(()),
+                synced => synced,
+            }
         })
     }
 

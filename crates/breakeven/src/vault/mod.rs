@@ -461,6 +461,10 @@ impl Vault {
 
     fn try_reload(&mut self) -> Result<u64> {
         let mut epochs = self.epochs("snapshots")?;
+        let newest = epochs.last().copied().unwrap_or(0);
+        if self.newest == 0 || newest < self.newest {
+            self.add_lost_records(&mut epochs)?;
+        }
         epochs.reverse();
         let newest = epochs.first().copied().unwrap_or(0);
         self.newest = newest;
@@ -505,6 +509,35 @@ impl Vault {
     fn epochs(&self, folder: &str) -> Result<Vec<u64>> {
         let names = self.far.list(folder)?;
         Ok(names.iter().filter_map(|it| epoch_of(&it.name)).collect())
+    }
+
+    /// Adds the epochs above all others that have only the copy of a record left. A copy goes before its record, so the
+    /// record was lost.
+    fn add_lost_records(&self, epochs: &mut Vec<u64>) -> Result<()> {
+        let newest = epochs.last().copied().unwrap_or(0);
+        let mut copies = self.copied_records()?;
+        copies.retain(|epoch| *epoch > newest);
+        if copies.is_empty() {
+            return Ok(());
+        }
+        // Another may have added one between the two lists.
+        *epochs = self.epochs("snapshots")?;
+        let newest = epochs.last().copied().unwrap_or(0);
+        epochs.extend(copies.into_iter().filter(|epoch| *epoch > newest));
+        Ok(())
+    }
+
+    /// Puts the newest records back that have only their copies left.
+    fn put_back_records(&self, records: &mut Vec<u64>) -> Result<()> {
+        let newest = records.last().copied().unwrap_or(0);
+        let mut all = records.clone();
+        self.add_lost_records(&mut all)?;
+        for epoch in all.into_iter().filter(|epoch| *epoch > newest) {
+            if self.put_back(&object("snapshots", epoch))? {
+                records.push(epoch);
+            }
+        }
+        Ok(())
     }
 
     fn read_record(&self, epoch: u64) -> Result<Record> {

@@ -2,7 +2,7 @@
 //!
 //! A pattern is parts between `/`; in a part `*` stands for any bytes, `?` for one, `[a-z]` for one of a range, and the
 //! part `**` for any parts. A pattern that begins with `/` is matched from the root, another one against
-//! the end of a path. What lies in a folder that is left out or picked is so with it.
+//! the end of a path. A part `.` stands for nothing. What lies in a folder that is left out or picked is so with it.
 
 /// Patterns of paths, by which something is left out or picked.
 #[derive(Clone, Debug, Default)]
@@ -22,17 +22,16 @@ impl PathPatterns {
         let parsed = |typed: Vec<u8>| {
             let is_anchored = typed.first() == Some(&b'/');
             let parts = typed.split(|byte| *byte == b'/');
-            let parts = parts.filter(|part| !part.is_empty()).map(<[u8]>::to_vec);
+            let parts = parts.filter(|part| !part.is_empty() && *part != b".");
+            let parts: Vec<Vec<u8>> = parts.map(<[u8]>::to_vec).collect();
             let open = (!is_anchored).then(|| b"**".to_vec());
-            let parts = open.into_iter().chain(parts).collect();
-            PathPattern { typed, parts }
+            (!parts.is_empty()).then(|| PathPattern {
+                parts: open.into_iter().chain(parts).collect(),
+                typed,
+            })
         };
         PathPatterns {
-            patterns: (patterns
-                .into_iter()
-                .filter(|pattern| pattern.iter().any(|byte| *byte != b'/')))
-            .map(parsed)
-            .collect(),
+            patterns: patterns.into_iter().filter_map(parsed).collect(),
         }
     }
 
@@ -194,6 +193,8 @@ mod tests {
     #[test]
     fn patterns_match_as_they_say() {
         check("*.o", "/a/b/c.o", true);
+        check("./d/keep", "/srv/d/keep", true);
+        check(".", "/srv", false);
         check("*.o", "/a/b.o/c", false);
         check("b/*.o", "/a/b/c.o", true);
         check("/b/*.o", "/a/b/c.o", false);

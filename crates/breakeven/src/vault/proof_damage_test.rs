@@ -107,9 +107,6 @@ const COST: PasswordCost = PasswordCost {
     lanes: 1,
 };
 
-/// The record of the last change, which forgot a snapshot.
-const NEWEST: &str = "snapshots/0000000000000005";
-
 /// Files of a snapshot by their paths below its root.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
@@ -275,11 +272,11 @@ struct Case {
 }
 
 impl Case {
-    /// Who removes the newest record leaves a vault as it was before it, and a copy that is gone was not there in a
-    /// vault of before. Locks are leftovers.
+    /// The newest record and its copy leave a vault as it was before them. A copy that is gone was not there in a vault
+    /// of before. Locks are leftovers.
     fn is_unseen(&self, name: &str) -> bool {
         let is_small = name.starts_with("copies/") && name.contains(['-', 'f']) && name.len() < 39;
-        let is_newest = name == NEWEST;
+        let is_newest = self.loss == Loss::Newest;
         matches!(self.harm, Harm::Gone) && (is_small || is_newest || name.starts_with("locks/"))
     }
 }
@@ -299,7 +296,6 @@ impl Rest {
                     harm,
                     loss: match copy.is_none() && name.starts_with("packs") {
                         true => Loss::Files,
-                        false if name == NEWEST && matches!(harm, Harm::Gone) => Loss::Newest,
                         false => Loss::Nothing,
                     },
                 });

@@ -84,7 +84,11 @@ impl Vault {
             self.far.settle(folder)?;
         }
         let locks = self.epochs("locks")?;
-        let records = self.epochs("snapshots")?;
+        let mut records = self.epochs("snapshots")?;
+        if locks.iter().any(|epoch| !records.contains(epoch)) {
+            // Not one that committed, and whose record was lost.
+            self.put_back_records(&mut records)?;
+        }
         for epoch in &locks {
             if !records.contains(epoch) {
                 self.put_record(*epoch, &Record::Fence)?;
