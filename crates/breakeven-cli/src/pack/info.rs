@@ -25,7 +25,7 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
     for path in &typed.paths {
         let found = Source::open(path).and_then(|mut source| {
             if source.file.stream_position().is_err() {
-                bail!("{} cannot be read at any place, as a file can", source.name);
+                bail!("{} is not seekable: give a file", source.name);
             }
             let survey = survey(&mut source.file, &reading);
             let survey = survey.map_err(|error| unreadable(&source.name, error))?;
