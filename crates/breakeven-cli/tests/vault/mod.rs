@@ -642,7 +642,10 @@ fn what_is_young_and_each_hour_are_kept() {
     ends(path, &format!("{vault} forget --keep-within 2"), 2);
     // A snapshot that is named and that the rules let go counts once.
     let said = ok(path, &format!("{vault} forget -n --keep-last 1 1 1"));
-    assert!(said.starts_with("would forget 1 of 2: [1]"), "{said}");
+    assert!(
+        said.starts_with("would forget 1 of 2 snapshots: [1]"),
+        "{said}"
+    );
     ok(path, &format!("{vault} forget --keep-hourly 1"));
     let said = ok(path, &format!("{vault} list"));
     assert!(

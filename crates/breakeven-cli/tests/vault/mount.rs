@@ -308,8 +308,9 @@ fn an_open_file_outlives_the_signal() {
     open.read_exact_at(&mut read, 0).expect("a read");
     assert!(read == fs::read(path.join("srv/games/one/data")).expect("a file"));
     drop(open);
-    mount.complaints();
-    assert!(mount.child.wait().expect("it ends").success());
+    let said = mount.complaints();
+    let ended = mount.child.wait().expect("it ends");
+    assert!(ended.success(), "{ended}: {said}");
 }
 
 /// A mount goes on where a collection moved what it shows.
