@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -164,7 +164,11 @@ fn end_of(
             standard::tell("files are still open; another Ctrl-C ends it all the same");
         }
     }
-    Ok(session.join()?)
+    match session.join() {
+        // The kernel says this for the end of a connection as well as ENODEV, if it comes within a read of the device.
+        Err(error) if error.kind() == ErrorKind::ConnectionAborted => Ok(()),
+        ended => Ok(ended?),
+    }
 }
 
 /// Takes the file system out of the tree of folders, in use or not.
