@@ -12,7 +12,7 @@ use crate::tables::Shown;
 pub struct Experiment {
     /// `paper/name`.
     pub key: &'static str,
-    /// One sentence.
+    /// One or two sentences that end with a full stop.
     pub claim: &'static str,
     /// Where the claim and its figure stand.
     pub source: &'static str,

@@ -43,7 +43,7 @@ use crate::tables;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "breakeven/advise-accuracy",
-    claim: "What `advise` prints is true: ratios, their intervals, seconds and verdicts.",
+    claim: "The output of `advise` is true: ratios, their intervals, seconds and verdicts.",
     source: "this project's own target",
     figure: "share of printed 95 % intervals that hold the ratio of every byte",
     target: COVERAGE,
@@ -54,7 +54,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "ratios",
-            "all data, each method and block size printed as measured; `usual`: the 40 s that the library gives itself, for a file as for the tree; `short`: a second for each 64 MiB, so that few clusters are seen",
+            "all data, each method and block size printed as measured. `usual` has the 40 s that the library gives itself, for a file as for the tree. `short` has a second for each 64 MiB, so it sees few clusters",
         ),
         (
             "truth",
@@ -62,28 +62,28 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "seconds",
-            "the file verdict on time, 3 reads per write: 10 runs of at least 64 MiB beside storing raw, turn about; first the codec by processor time, then the medium by wall time, as the verdict adds them",
+            "the file verdict on time, 3 reads per write: 10 runs of at least 64 MiB beside storing raw, alternating. The codec comes first, by processor time, then the medium, by wall time, as the verdict adds them",
         ),
         (
             "medium",
-            "one file and one buffer for both contenders, direct I/O, four operations of 1 MiB in flight; what is stored goes out and comes back as often as it fits into the raw bytes, as one stream, and counts once",
+            "one file and one buffer for both contenders, direct I/O, four operations of 1 MiB in flight. The stored bytes go out and come back as one stream, as often as it fits into the raw bytes, and count once",
         ),
         (
             "link",
-            "the link verdict on time: the data written by its method on all threads to a link of the predicted break-even, 10 runs; found is the speed at which sending it raw takes as long",
+            "the link verdict on time: the data is written by its method on all threads to a link of the predicted break-even, 10 runs. The measured break-even is the speed at which sending it raw takes as long",
         ),
         (
             "interval of seconds",
             "from the printed intervals of the ratio, the core-seconds and the medium's rates",
         ),
     ],
-    analysis: "An error above 2 % is looked for where the advice had its usual time; a short one only has to know how \
-        wrong it may be. A verdict is confirmed if doing it, or not doing what it advises against, came out cheaper, and \
-        refuted if it came out dearer with the whole interval of the paired runs; in between nobody can tell. Seconds are \
-        off beyond doubt where the whole interval of found over predicted is. \
-        The medium is probed for 2.5 s before each advice, as a user has it; what another program does to it \
-        later counts against the advice. A medium that itself differs by more than 15 % from one second to the next \
-        cannot be predicted closer than that: then the printed interval has to say so.",
+    analysis: "Advice in its usual time is judged by whether its error exceeds 2 %. Advice in a short time only has to \
+        state its own error. A verdict is confirmed if following it came out cheaper. It is refuted if following it \
+        came out dearer with the whole interval of the paired runs. In between, the result is inconclusive. Seconds \
+        are off beyond doubt where the whole interval of measured over predicted is. The medium is probed for 2.5 s \
+        before each advice, as for a user. Later load from other programs counts against the advice. A medium that \
+        differs by more than 15 % from one second to the next cannot be predicted closer than that. Then the printed \
+        interval has to say so.",
     run,
     table,
     pictures: no_pictures,

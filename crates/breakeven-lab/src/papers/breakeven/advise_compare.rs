@@ -38,11 +38,11 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "pairs",
-            "25 of each, one run after the other, none in two pairs; 5 s for each sample, the medium probed for 2.5 s before it",
+            "25 of each, one run after the other, none in two pairs. Each sample takes 5 s, and the medium is probed for 2.5 s before it",
         ),
     ],
-    analysis: "Verdicts that say something else at costs whose bands meet are no change, and are counted beside: these are \
-        pairs that would have failed by what is said alone. Whatever else runs on the machine is part of it.",
+    analysis: "Verdicts that differ at costs whose bands meet are no change. They are counted beside, since a \
+        comparison of verdicts alone would fail these pairs. Other load on the machine is part of the figure.",
     run,
     table,
     pictures: no_pictures,

@@ -55,12 +55,12 @@ pub const LINK: Experiment = Experiment {
         ("beside it", "two and eight busy loops"),
         (
             "contenders",
-            "pack told of the link, pack that has to find it out; zstd -1 and -3, on one thread and on two",
+            "pack with a given link, pack that measures the link; zstd -1 and -3, on one thread and on two",
         ),
-        ("runs", "10 (quick: 2 of 4 MiB), all in turn"),
+        ("runs", "10 (quick: 2 of 4 MiB), all alternating"),
     ],
-    analysis: "What is best static is known afterwards: the one with the least median. A program of more threads gets more of busy processors: zstd \
-        has as many as pack in two of its four.",
+    analysis: "The best static level is known only afterwards: it has the least median. A program of more threads gets \
+        more of busy processors. zstd has as many as pack in two of its four.",
     run: |laboratory| Ok(links_judged(&measure_links(laboratory)?)),
     table: |records| tables::table_of(records, LINK.key, COLUMNS, links_judged),
     pictures: no_pictures,
@@ -68,8 +68,8 @@ pub const LINK: Experiment = Experiment {
 
 pub const FILE: Experiment = Experiment {
     key: "breakeven/busy-file",
-    claim: "Over this machine's archives `pack FILE` takes at most 0.95 of the bytes of `zstd FILE`, 1.2 of its core seconds, its wall \
-        time when idle, and 1.2 of it beside two busy processes.",
+    claim: "Over this machine's archives `pack FILE` takes at most 0.95 of the bytes of `zstd FILE` and 1.2 of its \
+        core seconds. It takes at most its wall time when idle, and 1.2 of it beside two busy processes.",
     source: "this project's own target",
     figure: "sum over all archives of pack FILE over that of zstd FILE",
     target: Target {
@@ -86,7 +86,10 @@ pub const FILE: Experiment = Experiment {
             "contenders",
             "breakeven pack FILE and zstd FILE without options, into a file beside the records",
         ),
-        ("runs", "10 (quick: 5 of 4 MiB of headers), both in turn"),
+        (
+            "runs",
+            "10 (quick: 5 of 4 MiB of headers), both alternating",
+        ),
     ],
     analysis: "The file is in the page cache for both, and the copy is not synced, as neither program does.",
     run: |laboratory| Ok(files_judged(&measure_files(laboratory)?)),

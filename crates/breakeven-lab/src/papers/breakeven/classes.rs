@@ -27,18 +27,18 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "every file of --data, as far as it is long enough: 8 blocks of 4 KiB, 4 of 64 KiB and 1 of 1 MiB, spread over it; \
-             without it, or with --quick, five generated kinds",
+            "every file of --data that is long enough: 8 blocks of 4 KiB, 4 of 64 KiB and 1 of 1 MiB, spread over it. \
+             Without --data, or with --quick, five generated kinds",
         ),
         (
             "methods",
             "lz4:1, lz4hc:9, zstd:-5, zstd:1, zstd:3, zstd:9, deflate:6, xz:1, each block alone, with core time both ways",
         ),
     ],
-    analysis: "The table below the findings lists, for each class, how far what was measured lies from what is believed \
-        before anything was measured here, as logarithms: a mean far from 0 is a belief to mend, a spread is what the class \
-        leaves open. Speeds hold the machine as well, which one scale test takes out of them. `classify` is the core time of \
-        telling a class, with the probe where it is needed.",
+    analysis: "The table below the findings compares each class's measured costs with the beliefs before any \
+        measurement here, as logarithms. A mean far from 0 is a belief to mend. A spread is the part that the class \
+        leaves open. Speeds include the machine's, which one scale test takes out of them. `classify` is the core time \
+        of finding a class, with the probe where it is needed.",
     run,
     table,
     pictures: no_pictures,

@@ -33,18 +33,18 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "runs",
-            "100 (quick: 4), each contender about 10 ms (quick: 2 ms) in turn; ratio of processor times of one run",
+            "100 (quick: 4), each contender about 10 ms (quick: 2 ms), alternating; ratio of processor times of one run",
         ),
         (
             "direct calls",
             "the usual and the best way; the faster counts, or the mean of both where they are the same call",
         ),
     ],
-    analysis: "The interface adds, for each block, a range check of the method, two matches, and for zstd a check \
-        that the block is one frame: 0.1 to 0.5 % of the instructions of an 8 KiB block that shrinks. It shows where \
-        decoding is no more than a copy (noise): there the check adds some 25 ns to a sixth of a microsecond. \
-        Processor time judges, because nothing here waits; wall time is recorded beside it. How far `best over usual` lies from 1 where both are the same \
-        code (deflate, and all decoding) is what chance does to this comparison.",
+    analysis: "For each block the interface adds a range check of the method and two matches, and for zstd a check \
+        that the block is one frame. That is 0.1 to 0.5 % of the instructions of an 8 KiB block that shrinks. It shows \
+        where decoding is no more than a copy (noise): there the check adds some 25 ns to a sixth of a microsecond. \
+        Processor time judges, because nothing here waits. Wall time is recorded beside it. Where both are the same \
+        code (deflate, and all decoding), the distance of `best over usual` from 1 is chance.",
     run,
     table,
     pictures: no_pictures,

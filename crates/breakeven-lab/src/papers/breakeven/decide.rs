@@ -32,21 +32,21 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "classes",
-            "one, or five in turn: blocks of 64 KiB of which every method was observed",
+            "one, or five alternating: blocks of 64 KiB, every method observed on each class",
         ),
         (
             "runs",
-            "40 (quick: 6), each contender about 20 ms (quick: 2 ms) in turn; 256 picks a pass",
+            "40 (quick: 6), each contender about 20 ms (quick: 2 ms), alternating; 256 picks a pass",
         ),
         (
             "beside it",
-            "with a function that waits for a queue, with other prices at every pick, and the whole pick of a stream for \
-             two workers: entering the window, pricing, picking, and learning of the block and of its write",
+            "with a function that waits for a queue; with other prices at every pick; and a stream's whole pick for \
+             two workers. That is entering the window, pricing, picking, and learning of the block and its write",
         ),
     ],
-    analysis: "What each candidate asks for is kept for each class until something was learned, and its cost until a price \
-        moves, so that a pick adds and compares. Prices that move cost eight pricings, as much as a stream's pick needs \
-        anyway. Nothing is timed in the tests; this is the record.",
+    analysis: "Each candidate's needs are kept for each class until something is learned, and its cost until a price \
+        moves. So a pick adds and compares. Prices that move cost eight pricings, as much as a stream's pick needs \
+        anyway. The tests time nothing. This is the record.",
     run,
     table,
     pictures: no_pictures,

@@ -37,10 +37,10 @@ pub const EXPERIMENT: Experiment = Experiment {
             "contenders",
             "pack --mixed --strategy S --link RATE by this build, and by a build of an older revision",
         ),
-        ("runs", "20 (quick: 2 of 2 MiB), both in turn"),
+        ("runs", "20 (quick: 2 of 2 MiB), both alternating"),
     ],
-    analysis: "Rows of frames alone can be compared: long frames came after the chooser. What the older build is, its own --version does not say: \
-        it is the revision that tools/build-before was given, 082fc9a for the record.",
+    analysis: "Only rows of frames can be compared: long frames came after the chooser. The older build's --version \
+        does not name its revision. That is the one given to tools/build-before, 082fc9a for the record.",
     run: |laboratory| Ok(judged(&measured(laboratory)?)),
     table: |records| table(records, EXPERIMENT.key, judged),
     pictures: no_pictures,

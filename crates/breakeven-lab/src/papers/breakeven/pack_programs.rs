@@ -61,11 +61,14 @@ pub const FILE: Experiment = Experiment {
             "contenders",
             "breakeven pack FILE and zstd FILE, both as installed and without options, into a file beside the records",
         ),
-        ("runs", "10 (quick: 5 of 8 MiB of headers), both in turn"),
+        (
+            "runs",
+            "10 (quick: 5 of 8 MiB of headers), both alternating",
+        ),
     ],
-    analysis: "The file is in the page cache for both, and the copy is not synced, as neither program does. zstd compresses on one \
-        thread and reads and writes on others, so where both processors are busy with something else pack takes longer: it works \
-        up to a third more, on twice the threads. The sizes have a target of their own, 1.05.",
+    analysis: "The file is in the page cache for both, and the copy is not synced, as neither program does. zstd \
+        compresses on one thread and reads and writes on others. pack works up to a third more, on twice the threads. \
+        So it takes longer where other programs keep both processors busy. The sizes have a target of their own, 1.05.",
     run: |laboratory| Ok(files_judged(&measure_files(laboratory)?)),
     table: |records| table(records, FILE.key, files_judged),
     pictures: no_pictures,
@@ -83,7 +86,7 @@ pub const LINK: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "48 MiB of the archive of this machine's documents and headers, of which half is of either, and 64 MiB of headers alone; `archive`, and over the network, 210 MiB of it, headers first; `data`: all files of --data in one",
+            "48 MiB of the archive of this machine's documents and headers, half of it each, and 64 MiB of headers alone; `archive`, and over the network, 210 MiB of it, headers first; `data`: all files of --data in one",
         ),
         (
             "the link",
@@ -91,13 +94,14 @@ pub const LINK: Experiment = Experiment {
         ),
         (
             "contenders",
-            "pack told of the link (judged), pack that has to find it out, zstd -1, -3, -6 and -9 with -T2, and --adapt -T2",
+            "pack with a given link (judged), pack that measures the link, zstd -1, -3, -6 and -9 with -T2, and --adapt -T2",
         ),
-        ("runs", "10 (quick: 2 of 2 MiB), all in turn"),
+        ("runs", "10 (quick: 2 of 2 MiB), all alternating"),
     ],
-    analysis: "What is best static is known afterwards: the level with the least median. Data of which one half does not shrink and the other \
-        does want two levels; a static one has the wrong one for half of it. Core seconds and resident memory stand beside the times; the memory is to be at most that of zstd -9 -T2, and where the time \
-        is within 2 % of the best static level's, the core seconds at most its.",
+    analysis: "The best static level is known only afterwards: it has the least median. Data with one half that \
+        shrinks and one that does not wants two levels. A static level is wrong for one half. Core seconds and \
+        resident memory stand beside the times. The memory is to be at most that of zstd -9 -T2. Where the time is \
+        within 2 % of the best static level's, the core seconds are to be at most its.",
     run: |laboratory| Ok(links_judged(&measure_links(laboratory)?)),
     table: |records| table(records, LINK.key, links_judged),
     pictures: no_pictures,
@@ -123,8 +127,8 @@ pub const SMALLEST: Experiment = Experiment {
             "pack --strategy smallest, the same with --mixed, and --strategy money; zstd -19, xz -6",
         ),
     ],
-    analysis: "Sizes have no noise, so one run is enough. A mixed stream is a row of frames of 16 MiB, each by zstd or xz: what repeats over \
-        more than that is found by xz in a whole file and not there.",
+    analysis: "Sizes have no noise, so one run is enough. A mixed stream is a row of frames of 16 MiB, each by zstd or \
+        xz. So xz finds repeats over more than 16 MiB in a whole file and not there.",
     run: |laboratory| Ok(sizes_judged(&measure_sizes(laboratory)?)),
     table: |records| table(records, SMALLEST.key, sizes_judged),
     pictures: no_pictures,

@@ -34,7 +34,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             "work",
             "`zstd -3` of made-up text in the page cache, 64 MiB (quick: 1 MiB); and `zstd -V`, which is the start alone",
         ),
-        ("runs", "40 (quick: 2), both in turn"),
+        ("runs", "40 (quick: 2), both alternating"),
     ],
     analysis: "The time is that from before the start until the end. No figure of the laboratory counts the start alone; what it takes \
         stands beside the other.",

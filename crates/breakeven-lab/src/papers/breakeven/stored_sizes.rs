@@ -34,8 +34,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         ("methods", "17, from the fastest to the densest"),
     ],
-    analysis: "Sizes are the codec's own: where one is above the raw size, a place stores the block as it is. Ratios grow \
-        with the block because a codec sees only what is in it; the table says by how much before any time is \
+    analysis: "Sizes are the codec's own. Where one is above the raw size, a place stores the block as it is. Ratios \
+        grow with the block because a codec sees only that block. The table shows by how much, before any time is \
         measured.",
     run,
     table,

@@ -33,10 +33,10 @@ pub const EXPERIMENT: Experiment = Experiment {
             "memory",
             "50 MiB for each process with the system's cache of its files, by a control group, and none of the files in it before",
         ),
-        ("runs", "10 (quick: 2), the three in turn"),
+        ("runs", "10 (quick: 2), all three alternating"),
     ],
-    analysis: "Some 15 MiB of the memory are Python's own. What is not in memory is read from this machine's device, which may be quick: on a \
-        slower one a miss costs more.",
+    analysis: "Some 15 MiB of the memory are Python's own. Data outside memory comes from this machine's device, which \
+        may be quick. On a slower one a miss costs more.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,

@@ -28,7 +28,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             "databases",
             "ours by `threads=1` and by `threads=2`, and the plain one with both journals",
         ),
-        ("runs", "10 (quick: 2), the four in turn"),
+        ("runs", "10 (quick: 2), all four alternating"),
     ],
     analysis: "SQLite writes while nobody encodes, and waits while they encode: a MiB of pages is encoded at a time. Its own part and Python's are in all \
         four.",

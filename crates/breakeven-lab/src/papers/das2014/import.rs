@@ -19,7 +19,7 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014/import",
-    claim: "A database is imported at half the speed of `zstd -3 -T2` on its file and exported at half that of `zstd -d`, every page read again and compared.",
+    claim: "A database is imported at half the speed of `zstd -3 -T2` on its file and exported at half that of `zstd -d`. Every page is read again and compared.",
     source: "this project's own target",
     figure: "seconds of the program over ours",
     target: Target::at_least(0.5),
@@ -30,15 +30,15 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "programs",
-            "`breakeven db import` and `export`, which sync what they write, read it again and compare it; `zstd -3 -T2` and `zstd -d`, and \
-             a sync",
+            "`breakeven db import` and `export`, which sync their output, read it again and compare it; `zstd -3 -T2` \
+             and `zstd -d`, and a sync",
         ),
         (
             "runs",
-            "10 (quick: 2), the two programs in turn, the file in the system's cache",
+            "10 (quick: 2), the two programs alternating, the file in the system's cache",
         ),
     ],
-    analysis: "What is exported is compared with what was imported in every run.",
+    analysis: "Every run compares the export with the imported database.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,

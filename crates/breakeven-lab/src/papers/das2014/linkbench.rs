@@ -20,7 +20,7 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014/linkbench",
-    claim: "LinkBench's requests are done twice as fast as with SQLite's rollback journal and as fast as with its write-ahead log, faster where the data exceed memory, in 0.65 of the space.",
+    claim: "LinkBench's requests are done twice as fast as with SQLite's rollback journal and as fast as with its write-ahead log. They are faster where the data exceed memory, and take 0.65 of the space.",
     source: "this project's own target; the paper runs LinkBench over MySQL",
     figure: "seconds over ours, and of the request that takes longer than 99 in 100; bytes, ours over theirs",
     target: Target::at_least(1.0),
@@ -31,13 +31,13 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "requests",
-            "LinkBench's mix, 30 in 100 of which write; nodes drawn by Zipf's law, 0.8 for reads and 0.741 for writes; 2,000 behind 200 \
-             that are not timed",
+            "LinkBench's mix, with 30 writes in 100; nodes drawn by Zipf's law, 0.8 for reads and 0.741 for writes; \
+             2,000 after 200 that are not timed",
         ),
         (
             "memory",
-            "beyond memory each process has 32 MiB with the system's cache of its files, by a control group, and begins with none; \
-             the plain database is some 50 MB",
+            "beyond memory each process has 32 MiB with the system's cache of its files, by a control group, and \
+             begins with none. The plain database is some 50 MB",
         ),
         (
             "written over",
@@ -45,7 +45,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "runs",
-            "10 (quick: 2), the three databases in turn, `synchronous=FULL`; bytes in a cell of their own, as in das2014/commits",
+            "10 (quick: 2), the three databases alternating, `synchronous=FULL`; bytes in a cell of their own, as in das2014/commits",
         ),
     ],
     analysis: "Python makes the requests, whose time is in all three. Databases are made by SQLite's own backup, without dictionaries. Counters of links are \

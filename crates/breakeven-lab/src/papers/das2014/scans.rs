@@ -16,7 +16,7 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014/scans",
-    claim: "Scans and joins of a compressed database take at most 1.05 and 1.15 of a plain one's time where the decoded pages fit the cache, and 1.2 and 1.4 where only the compressed ones fit memory.",
+    claim: "Where the decoded pages fit the cache, scans and joins of a compressed database take at most 1.05 and 1.15 of a plain one's time. Where only the compressed ones fit memory, they take at most 1.2 and 1.4.",
     source: "this project's own target, after sqlite_zstd_vfs, whose own test asks TPC-H's queries",
     figure: "seconds of a query over the plain database's",
     target: at_most(1.4),
@@ -27,18 +27,19 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "queries",
-            "Q1, a scan of the lines with ten aggregates; Q8, a join of seven tables for eight types of part; each twice behind once that \
-             is not timed, in one connection with SQLite's own cache of 2 MB",
+            "Q1, a scan of the lines with ten aggregates; Q8, a join of seven tables for eight types of part. Each \
+             runs twice after one that is not timed, in one connection with SQLite's own cache of 2 MB",
         ),
         (
             "cells",
-            "`page_cache` of 64 MiB, which holds every page; that of 4 MiB, the usual one; and with 30 MiB of memory, which the compressed database of 16 MB \
-             fits beside Python and the plain one of 30 MB does not, and 20 MiB, which neither does, by a control group that counts the system's cache of \
-             files, each run with none before",
+            "`page_cache` of 64 MiB, which holds every page, and of 4 MiB, the usual one. Also memory of 30 and 20 \
+             MiB, by a control group that counts the system's cache of files. The compressed database of 16 MB fits 30 \
+             MiB beside Python. The plain one of 30 MB does not, and neither fits 20 MiB. Each run starts with no \
+             files in that cache",
         ),
-        ("runs", "10 (quick: 2), the two databases in turn"),
+        ("runs", "10 (quick: 2), the two databases alternating"),
     ],
-    analysis: "Answers are compared. What no cell asks is how fast the first scan is: the disk decides that.",
+    analysis: "Answers are compared. No cell asks for the speed of the first scan: the disk decides that.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,

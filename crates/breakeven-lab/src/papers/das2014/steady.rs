@@ -17,7 +17,7 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014/steady",
-    claim: "A database of coordinate systems takes at most 0.35 of a plain one, and LinkBench's graph 0.65, when they are imported and after every row was written five times again.",
+    claim: "A database of coordinate systems takes at most 0.35 of a plain one, and LinkBench's graph 0.65. That holds after the import and after every row was written five times again.",
     source: "this project's own target",
     figure: "bytes of the file over those of the plain one",
     target: at_most(0.65),

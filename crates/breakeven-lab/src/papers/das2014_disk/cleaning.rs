@@ -18,7 +18,7 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014-disk/cleaning",
-    claim: "While a disk that is four fifths full is cleaned, the slowest of a hundred reads and of a hundred writes of 4 KiB take at most 5 times what they take on an idle one.",
+    claim: "While a disk that is four fifths full is cleaned, the slowest of a hundred reads and of a hundred writes of 4 KiB take at most 5 times their time on an idle disk.",
     source: "this project's own target",
     figure: "99th percentile while cleaning over that of an idle disk",
     target: Target {
@@ -28,7 +28,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "disk",
-            "320 MiB of which 256 are written (quick: 20 and 16), with fio's data, other in each job, of which each 4 KiB are a third noise and then zeros",
+            "320 MiB, 256 of them written (quick: 20 and 16), with fio's data, other in each job: each 4 KiB are a third noise and then zeros",
         ),
         (
             "cleaning",
@@ -42,15 +42,15 @@ pub const EXPERIMENT: Experiment = Experiment {
             "jobs",
             "reads, or writes, of 4 KiB at random, one at a time, for 1 s (quick: 100 ms) by fio's NBD engine",
         ),
-        ("runs", "10 (quick: 2), both disks in turn"),
+        ("runs", "10 (quick: 2), both disks alternating"),
         (
             "written over",
-            "the last of the five times by itself: what the server gave to the system for each byte of the client's is the write amplification at steady state",
+            "the last of the five times by itself: the server's bytes to the system for each byte of the client's are the write amplification at steady state",
         ),
     ],
-    analysis: "The other client's writes take their share of processors and of the turn to write, which is part of the figure. What the server \
-        gave to the system says that it cleaned; replies with what was read are a part of it. For each byte it is shown where one client \
-        writes alone.",
+    analysis: "The other client's writes take their share of processors and of the write lock. That is part of the \
+        figure. The server's bytes to the system show that it cleaned. They include replies to reads. Where one client \
+        writes alone they are shown for each byte.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table: |records| table(records),
     pictures: no_pictures,

@@ -29,7 +29,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "256 MiB (quick: 4) of all generated kinds in extents of 4 to 64 KiB; of its blocks of 4 KiB some are made the same as one before them, drawn of all",
+            "256 MiB (quick: 4) of all generated kinds in extents of 4 to 64 KiB. Some of its blocks of 4 KiB are copies of an earlier one, drawn of all",
         ),
         (
             "disks",
@@ -43,10 +43,13 @@ pub const EXPERIMENT: Experiment = Experiment {
             "cost",
             "processor time of the thread that writes, and 10 s of it for each GB of the file, which is the default of `seconds_per_gb`",
         ),
-        ("runs", "10 (quick: 2), both disks in turn, on new files"),
+        (
+            "runs",
+            "10 (quick: 2), both disks alternating, on new files",
+        ),
     ],
-    analysis: "A disk that finds too little rests, and looks at one block in sixteen to see whether that changed. What is not seen while it \
-        rests is not found later.",
+    analysis: "A disk that finds too little rests, and looks at one block in sixteen to see whether that changed. A \
+        block that comes while it rests is not found later.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table: |records| table(records),
     pictures: no_pictures,

@@ -27,7 +27,7 @@ use crate::tables::{self, Shown};
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014-disk/mariadb",
     claim: "MariaDB without compression on a served disk does 0.95 of the transactions that it does with its page compression on a plain file, and takes no more room.",
-    source: "this project's own target; page compression is what came of the paper in MariaDB",
+    source: "this project's own target; MariaDB's page compression came from the paper",
     figure: "transactions per second over page compression's; stored bytes over its at least 0.95",
     target: Target::at_least(0.95),
     parameters: &[
@@ -37,7 +37,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "transaction",
-            "ten rows read by number, a sum over a hundred, two rows changed, one removed and written again, as sysbench's read and write mix has them; each commit is durable",
+            "ten rows read by number, a sum over a hundred, two rows changed, one removed and written again, as in sysbench's read and write mix. Each commit is durable",
         ),
         (
             "clients",
@@ -51,18 +51,19 @@ pub const EXPERIMENT: Experiment = Experiment {
             "native ext4",
             "a loop device on a file and nothing between, MariaDB without compression; shown beside them and not judged",
         ),
-        ("runs", "10 (quick: none), all in turn"),
+        ("runs", "10 (quick: none), all alternating"),
         (
             "stored bytes",
-            "of the disk's file and of the plain ones, when the databases have ended and what no file has was given back; of the disk's file once more after `disk compact`",
+            "of the disk's file and of the plain ones, when the databases have ended and blocks of no file were given back; of the disk's file once more after `disk compact`",
         ),
         (
             "blocks",
             "of the disk: 4 KiB, the default, and 16 KiB, as long as a page of the database; ext4 writes parts of those",
         ),
     ],
-    analysis: "Page compression makes holes in files, which the file system gives back to the device. Both sides share the way, which is longer than a \
-        kernel's own driver, so that less of the time is what differs. Needs root, and Debian's mariadb-server-core and mariadb-client-core.",
+    analysis: "Page compression makes holes in files, which the file system gives back to the device. Both sides share \
+        the same path. It is longer than a kernel's own driver, so less of the time differs. Needs root, and Debian's \
+        mariadb-server-core and mariadb-client-core.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table: |records| table(records),
     pictures: no_pictures,

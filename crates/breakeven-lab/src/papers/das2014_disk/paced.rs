@@ -25,12 +25,12 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "fio's, other in each run, of which each 4 KiB shrink to about a third; 64 MiB, written once before (quick: 8 MiB)",
+            "fio's, other in each run, each 4 KiB shrinking to about a third; 64 MiB, written once before (quick: 8 MiB)",
         ),
         (
             "device",
-            "a loop device with ext4 that both files lie on; the kernel holds its reads to 100 MB/s, and its writes, and in \
-             variations to 200 and 500, which is not slower than the codec",
+            "a loop device with ext4 for both files. The kernel holds its reads and writes to 100 MB/s. Variations \
+             have 200 and 500, which is not slower than the codec",
         ),
         (
             "client",
@@ -40,7 +40,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             "jobs",
             "1 MiB in order, writes with a flush at the end; both files are synced and put out of the page cache before each",
         ),
-        ("runs", "10 (quick: 2), both servers in turn"),
+        ("runs", "10 (quick: 2), both servers alternating"),
     ],
     analysis: "The device stands for a network disk or a hard disk: it has a pace and no seeks. Needs root and the first version of \
         the kernel's control groups.",

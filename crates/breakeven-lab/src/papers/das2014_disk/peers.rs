@@ -19,32 +19,32 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014-disk/peers",
-    claim: "A served disk moves 0.9 of what qcow2 and a plain file on a compressing btrfs move, in no more room than the latter.",
+    claim: "A served disk moves 0.9 of the data that qcow2 and a plain file on a compressing btrfs move, in no more room than the latter.",
     source: "this project's own target",
     figure: "bytes per second over the peer's; stored bytes over btrfs'",
     target: Target::at_least(0.9),
     parameters: &[
         (
             "disks",
-            "ours with blocks of 4, 16 and 64 KiB, qcow2 by `qemu-nbd`, and nbdkit's file on ext4 and on btrfs with `compress=zstd:1`; \
-             128 MiB, written once before (quick: 4 MiB)",
+            "ours with blocks of 4, 16 and 64 KiB, qcow2 by `qemu-nbd`, and nbdkit's file on ext4 and on btrfs with \
+             `compress=zstd:1`; 128 MiB, written once before (quick: 4 MiB)",
         ),
         (
             "device",
-            "a loop device each, with ext4 but for btrfs, which the kernel counts reads and writes of; a sync behind each job is part \
-             of what is counted",
+            "a loop device each, with ext4 but for btrfs. The kernel counts its reads and writes, with the sync behind \
+             each job",
         ),
         (
             "jobs",
             "fio's NBD engine: 1 MiB in order, writes with a flush at the end; 4 KiB at random for 1 s (quick: 100 ms), writes with a flush \
              behind each 32; data as in das2014-disk/speed",
         ),
-        ("runs", "10 (quick: 2), all in turn"),
+        ("runs", "10 (quick: 2), all alternating"),
     ],
-    analysis: "Processor time is that of the whole machine meanwhile, the client's included: btrfs compresses in threads of the kernel. What the device \
-        moved over what the client did is the write amplification of writes. Short writes into longer blocks read, change and \
-        write a whole block. QEMU's filter that compresses clusters of a qcow2 image writes each once and refuses what is written over, \
-        so that it is none of the disks. Needs root.",
+    analysis: "Processor time is that of the whole machine meanwhile, the client's included: btrfs compresses in \
+        threads of the kernel. The device's bytes over the client's are the write amplification. Short writes into \
+        longer blocks read, change and write a whole block. QEMU's filter that compresses clusters of a qcow2 image \
+        writes each once and refuses overwrites, so it is none of the disks. Needs root.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table: |records| table(records),
     pictures: no_pictures,

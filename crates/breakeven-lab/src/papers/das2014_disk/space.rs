@@ -19,7 +19,7 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014-disk/space",
-    claim: "Ten clones of an image of which each changes 1 % take at most 1.15 of one, each is made in at most 50 ms, and a disk that is written over keeps to 1.5 times what is live.",
+    claim: "Ten clones of an image, each with 1 % changed, take at most 1.15 of one image, and each is made in at most 50 ms. A disk that is written over keeps to 1.5 times its live bytes.",
     source: "this project's own targets, the last the default of `space_amp`",
     figure: "bytes of the file over those of one image, or over the live ones; milliseconds",
     target: Target {
@@ -29,7 +29,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "disk",
-            "1 TiB of which 256 MiB are written (quick: 4 MiB), blocks of 4 KiB of which a third is noise and the rest one byte",
+            "1 TiB, 256 MiB of it written (quick: 4 MiB), in blocks of 4 KiB: a third of each is noise and the rest one byte",
         ),
         (
             "changes",
@@ -41,16 +41,17 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "checkpoints",
-            "one when the last clone was changed, as a server that ends then writes it; but for the cell of one server, one behind each clone, as ten servers do",
+            "one when the last clone was changed, as from a server that ends then. The cell of ten servers has one after each clone",
         ),
         (
             "cleaning",
-            "as a server does it: behind writes, when enough was written; in a cell of its own `breakeven disk compact` before the first clone and behind the last",
+            "as in a server: after writes, when enough was written. In a cell of its own, `breakeven disk compact` before the first clone and after the last",
         ),
     ],
-    analysis: "Ten clones with 1 % of their own are 1.10 images at least. What changes in a clone makes a leaf of its map its own, which the \
-        entries of all 1,024 blocks below it count; each checkpoint writes those parts of the frame table again, which are dead with the next. A clone is made durable by a sync, which is most of its time. The \
-        file's bytes are what the host's file system has allocated, segments that wait to be used again included.",
+    analysis: "Ten clones with 1 % of their own are 1.10 images at least. A change in a clone makes a leaf of its map \
+        its own, which counts the entries of all 1,024 blocks below it. Each checkpoint writes those parts of the \
+        frame table again, which are dead with the next. A clone is made durable by a sync, which is most of its time. \
+        The file's bytes are those allocated in the host's file system, with segments that wait to be used again.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table: |records| table(records),
     pictures: no_pictures,

@@ -17,7 +17,7 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014-disk/sparse",
-    claim: "The server of a disk of 1 TiB whose blocks are written all over needs at most 160 MiB: 64 for the map, 16 for equal blocks, and the rest for requests.",
+    claim: "The server of a disk of 1 TiB that is written at random places needs at most 160 MiB: 64 for the map, 16 for equal blocks, and the rest for requests.",
     source: "this project's own target; the two caps are the defaults of `map_cache_bytes` and `--duplicates`",
     figure: "MiB of resident memory, at most",
     target: Target {
@@ -31,16 +31,17 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "jobs",
-            "fio's NBD engine, 16 requests in flight: 4 KiB at random places of all of it, 1 GiB together (quick: 4 MiB), then 64 MiB \
-             of the same places read, then 64 MiB written at other places",
+            "fio's NBD engine, 16 requests in flight. 4 KiB at random places of all of it, 1 GiB together (quick: 4 \
+             MiB), then 64 MiB of the same places read, then 64 MiB written at other places",
         ),
         (
             "runs",
-            "10 (quick: 2) of the reads and of the writes, both servers in turn, after the first writes",
+            "10 (quick: 2) of the reads and of the writes, both servers alternating, after the first writes",
         ),
     ],
-    analysis: "262,144 blocks at random places of 268 million share few parts of the map: almost each has a leaf of its own, 8 KiB in memory, 2 GiB together, \
-        of which 64 MiB are kept. Memory is the most that the server had resident, from its start.",
+    analysis: "262,144 blocks at random places of 268 million share few parts of the map. Almost each has a leaf of \
+        its own, 8 KiB in memory, 2 GiB together; 64 MiB of it are kept. Memory is the server's peak resident size, \
+        from its start.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table: |records| table(records),
     pictures: no_pictures,

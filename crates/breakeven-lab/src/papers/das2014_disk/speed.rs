@@ -17,14 +17,14 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "das2014-disk/speed",
-    claim: "A served disk reads and writes long pieces at 0.9 of a plain file's speed at least, reads blocks at 0.8, and writes blocks with flushes at 1.5 times it.",
+    claim: "A served disk reads and writes long pieces at 0.9 of a plain file's speed at least. It reads blocks at 0.8 of it, and writes blocks with flushes at 1.5 times it.",
     source: "this project's own target; nbdkit's file plugin is the plain file",
     figure: "bytes per second over nbdkit's",
     target: Target::at_least(0.8),
     parameters: &[
         (
             "data",
-            "fio's, other in each run, of which each 4 KiB are a third noise and then zeros, and in variations each 512 bytes; 256 MiB, written once before (quick: 4 MiB)",
+            "fio's, other in each run: each 4 KiB, and in variations each 512 bytes, are a third noise and then zeros; 256 MiB, written once before (quick: 4 MiB)",
         ),
         (
             "client",
@@ -32,15 +32,16 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "jobs",
-            "1 MiB in order, writes with a flush at the end; 4 KiB at random for 2 s with 1 and 16 requests in flight; writes of 4 KiB at random with a flush behind each 32",
+            "1 MiB in order, writes with a flush at the end; 4 KiB at random for 2 s with 1 and 16 requests in flight; writes of 4 KiB at random with a flush after each 32",
         ),
-        ("runs", "10 (quick: 2), both servers in turn"),
+        ("runs", "10 (quick: 2), both servers alternating"),
     ],
-    analysis: "Reads come from the host's page cache on both sides, so that what is measured is the way through the server: nothing is won by \
-        there being less to read. On a device slower than the codec that is otherwise (das2014-disk/paced). fio's engine has one \
-        connection, on which our server does as many requests at a time as there are processors and nbdkit sixteen. Processor time is the server's. fio makes \
-        data of ratio 3 as noise with zeros behind it in each block, and our blocks end where the zeros begin: much of what reads gain is due to \
-        that. \"Mixed\" has noise and zeros in turn each 512 bytes, and gains less.",
+    analysis: "Reads come from the host's page cache on both sides. So the figure is the path through the server, and \
+        fewer bytes to read win nothing. That changes on a device slower than the codec (das2014-disk/paced). fio's \
+        engine has one connection. Our server does as many of its requests at a time as there are processors, and \
+        nbdkit sixteen. Processor time is the server's. fio makes data of ratio 3 as noise with zeros behind it in \
+        each block, and our blocks end where the zeros begin. Much of the gain of reads is due to that. \"Mixed\" \
+        alternates noise and zeros in each 512 bytes, and gains less.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,

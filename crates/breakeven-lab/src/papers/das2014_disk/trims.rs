@@ -36,18 +36,18 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "work",
-            "one thread writes the file over in pieces of 16 KiB, another makes a hole of the end of each; then a sync, which is part of the time",
+            "one thread writes the file over in pieces of 16 KiB, another makes a hole of the end of each. A sync ends the run, within the time",
         ),
         (
             "device",
             "a loop device each, whose reads and writes the kernel counts; ours on ext4",
         ),
-        ("runs", "10 (quick: 2), all in turn"),
+        ("runs", "10 (quick: 2), all alternating"),
     ],
-    analysis: "The paper says of its figure that NVMFS takes a time that grows with the trims and reads nothing, that XFS and ext4 read and write \
-        whole blocks for trims below 4 KiB, and that they write more. Its own layer is in the flash device's; ours is a log in a \
-        file, whose blocks of 4 KiB are read to make a hole of a part of one. It runs in the process that writes, no NBD between, and cleans as a \
-        server does. Needs root.",
+    analysis: "By the paper's figure, NVMFS takes a time that grows with the trims and reads nothing. XFS and ext4 \
+        read and write whole blocks for trims below 4 KiB, and write more. Its own layer is in the flash device's. \
+        Ours is a log in a file: a block of 4 KiB is read to make a hole of a part of it. It runs in the process that \
+        writes, without NBD, and cleans as a server does. Needs root.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table: |records| table(records),
     pictures: no_pictures,

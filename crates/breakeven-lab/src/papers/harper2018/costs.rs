@@ -35,18 +35,18 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "page faults",
-            "reads of 8 KiB by direct I/O from a file of 1 GiB (quick: 16 MiB) of random bytes below the folder of records: anywhere, one at a time; and as the thesis, nine to one, four in flight",
+            "reads of 8 KiB by direct I/O from a file of 1 GiB (quick: 16 MiB) of random bytes below the folder of records. One way is anywhere, one at a time. The thesis's is nine to one, four in flight",
         ),
         (
             "runs",
-            "30 (quick: 3), each contender about 20 ms (quick: 1 ms) in turn; 64 page faults where others do one pass; elapsed time judges",
+            "30 (quick: 3), each contender about 20 ms (quick: 1 ms), alternating; 64 page faults to one pass of the others; elapsed time judges",
         ),
     ],
-    analysis: "`thesis` counts as he does: both codec operations in bulk, a page fault as the disk's time per operation with \
-        four in flight. `waiting` counts what somebody waits for who needs one page: one read alone, or one page \
-        decompressed by one thread; the page that makes room is compressed in bulk by others. In bulk his zstd \
-        takes 8 us in the place of 39, because eight threads each work on a page of their own; a single page is never \
-        restored that fast. A host that holds the file in its memory makes our page faults cheap.",
+    analysis: "`thesis` counts as he does: both codec operations in bulk, a page fault as the disk's time per \
+        operation with four in flight. `waiting` is the wait for one page: one read alone, or one page decompressed by \
+        one thread. Others compress the page that makes room, in bulk. In bulk his zstd takes 8 us in the place of 39, \
+        because eight threads each work on a page of their own. A single page is never restored that fast. A host that \
+        holds the file in its memory makes our page faults cheap.",
     run,
     table,
     pictures: pictures::costs,

@@ -39,13 +39,13 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "runs",
-            "12 probes (quick: 2) of 6 s (RAM disk 3 s), each on a new file of 256 MiB of random bytes; a probe's figure is the median of its slices",
+            "12 probes (quick: 2) of 6 s (RAM disk 3 s), each on a new file of 256 MiB of random bytes. A probe's figure is the median of its slices",
         ),
     ],
-    analysis: "The devices cannot be compared in absolute terms: his are a desktop's of 2018, ours is whatever the \
-        laboratory runs on, here a virtual disk whose host may answer from its memory, which has no arm and hides its \
-        flash. His files filled 70 % of the device; ours is small. The targets are the least of his three devices, the \
-        RAM disk's, on both claims.",
+    analysis: "The devices cannot be compared in absolute terms. His are a desktop's of 2018. Ours is the \
+        laboratory's, here a virtual disk. Its host may answer from its memory, which has no arm and hides its flash. \
+        His files filled 70 % of the device; ours is small. The targets are the least of his three devices, the RAM \
+        disk's, on both claims.",
     run,
     table,
     pictures: pictures::devices,

@@ -353,7 +353,7 @@ pub fn costs(records: &Path) -> Result<Vec<Picture>> {
     }
     let words = Words {
         id: "table-4",
-        title: "What an 8 KiB page costs",
+        title: "The cost of an 8 KiB page",
         description: "One row for each operation, a dot for each codec; published times are hollow.",
     };
     let (lz4, zstd) = (colour("lz4:1"), colour("zstd:3"));
@@ -447,7 +447,7 @@ pub fn cache(records: &Path) -> Result<Vec<Picture>> {
     ];
     for setting in &SETTINGS {
         let caption = format!(
-            "Figure 12{} again, {}: microseconds per access by share of memory given to compressed buffers, with his Table 4, with ours counted his way, and with ours as somebody waits ({data}). Dots, and percents beside the names: from which share on compressing pays.",
+            "Figure 12{} again, {}: microseconds per access by share of memory given to compressed buffers, with his Table 4, with ours counted his way, and with ours as somebody waits ({data}). Dots, and percents beside the names, mark the share from which compressing pays.",
             setting.letter,
             setting.name()
         );

@@ -18,7 +18,7 @@ use crate::tables;
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018/rates",
     claim: "zstd works faster than zlib, decoding at least twice as fast as encoding, and all threads together get more done than one.",
-    source: "Harper 2018, Figures 8 and 9 and the text below: zstd 2 to 5 times as fast as zlib; decoding 2 to 3 times as fast as encoding; 8 KiB in 39 us by zstd on one thread and 66 us of processor time on eight, in 11 and 17 us by lz4",
+    source: "Harper 2018, Figures 8 and 9 and the text below. zstd is 2 to 5 times as fast as zlib, and decoding 2 to 3 times as fast as encoding. 8 KiB take 39 us by zstd on one thread and 66 us of processor time on eight; 11 and 17 us by lz4",
     figure: "speed of zstd:3 over speed of deflate:6",
     target: FASTER,
     parameters: &[
@@ -40,12 +40,12 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "runs",
-            "12 (quick: 3), every method, way and number of threads in turn, as many passes over the data as take lz4 some 20 ms to encode (quick: one)",
+            "12 (quick: 3), every method, way and number of threads alternating. The passes over the data take lz4 some 20 ms to encode (quick: one pass)",
         ),
     ],
-    analysis: "Processor time judges what one thread does, elapsed time what all do together. Deflate is libdeflate's, which is \
-        itself two to three times as fast as the zlib of the thesis, so zstd has it harder here. His eight threads share four \
-        cores; a gain per thread below 1 is what sharing cores, caches and memory costs.",
+    analysis: "Processor time judges one thread, elapsed time all together. Deflate is libdeflate's, itself two to \
+        three times as fast as the zlib of the thesis. So zstd has it harder here. His eight threads share four cores. \
+        A gain per thread below 1 is the cost of sharing cores, caches and memory.",
     run,
     table,
     pictures: pictures::rates,

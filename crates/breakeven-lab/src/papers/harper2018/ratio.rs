@@ -23,7 +23,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "every byte of the files of --data that are his or stand in for his: 4 of the 12 files of Silesia, and PostgreSQL B-trees in the place of three of the Mouse Genome Database; without --data, 1 MiB of each of three generated kinds",
+            "every byte of the files of --data that are his or stand in for his: 4 of the 12 files of Silesia, and PostgreSQL B-trees in the place of three of the Mouse Genome Database. Without --data, 1 MiB of each of three generated kinds",
         ),
         (
             "methods",
@@ -31,15 +31,15 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "blocks",
-            "whole files and 4, 8, 16, 32 and 64 KiB, each compressed alone; a ratio of a set is the sum of raw over the sum of stored bytes",
+            "whole files and 4, 8, 16, 32 and 64 KiB, each compressed alone. A ratio of a set is the sum of raw over the sum of stored bytes",
         ),
     ],
-    analysis: "No ratio of his can be compared with ours directly, because most of his files are missing here: the part of \
-        Silesia at hand has none of the hard ones (x-ray, sao, mr), so our ratios are higher. What carries over is how \
-        much of the ratio pages keep. His shares are 2.13 / 2.50 and 2.97 / 3.87, a tenth to either side is the \
-        tolerance. Two things go against the rule: the integer B-tree shrinks less in its own 8 KiB pages \
-        than in halves of them, and lz4 makes less of the whole deduplicated B-tree than of its 64 KiB pieces, because up to \
-        64 KiB it finds matches by a hash of 4 bytes and beyond by one of 5. Sizes have no noise.",
+    analysis: "No ratio of his can be compared with ours directly, because most of his files are missing here. The \
+        part of Silesia at hand has none of the hard ones (x-ray, sao, mr), so our ratios are higher. Only the share \
+        of the ratio that pages keep carries over. His shares are 2.13 / 2.50 and 2.97 / 3.87. A tenth to either side \
+        is the tolerance. Two things go against the rule. The integer B-tree shrinks less in its own 8 KiB pages than \
+        in halves of them. lz4 makes less of the whole deduplicated B-tree than of its 64 KiB pieces: up to 64 KiB it \
+        finds matches by a hash of 4 bytes, beyond by one of 5. Sizes have no noise.",
     run,
     table,
     pictures: pictures::ratio,

@@ -50,10 +50,11 @@ pub const EXPERIMENT: Experiment = Experiment {
             "10 (quick: 3), each with new caches and accesses of its own",
         ),
     ],
-    analysis: "The target is that of the ratio the pages have; data that shrink to less than a third may cost at most 1 % more than raw-only. \
-        The disk of a virtual machine may be its host's memory. Nothing is compressed by threads of the cache's own: who makes room \
-        compresses, so what others lose is caches, and a core where there are more threads than cores. Waiting for the disk leaves \
-        a core to others, compressing does not. Joules are processor time times watts, by the model that the record names.",
+    analysis: "The target goes by the ratio of the pages. Data that shrink to less than a third may cost at most 1 % \
+        more than raw-only. The disk of a virtual machine may be its host's memory. The cache has no threads of its \
+        own: the caller that needs room compresses. So others lose caches, and a core where there are more threads \
+        than cores. Waiting for the disk leaves a core to others, compressing does not. Joules are processor time \
+        times watts, by the model that the record names.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,
@@ -408,10 +409,10 @@ fn table(records: &Path) -> Result<Shown> {
     let energy = first.parameter("energy");
     let energy = energy.context("the record names no source of joules")?;
     text.push_str(&format!(
-        "\nMedians of the runs: microseconds that a thread waits for an access, processor time of all threads, joules ({energy}), what was found, \
-         what a miss took, and what the bystander lost, of its work and for each access.\n\n\
-         | cell | policy | us | core us | uJ | raw | compressed | miss | miss us | lost | lost us | memory |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+        "\nMedians of the runs: microseconds that a thread waits for an access, processor time of all threads, joules \
+         ({energy}), raw and compressed hits, misses and their time, and the bystander's loss, of its work and for \
+         each access.\n\n| cell | policy | us | core us | uJ | raw | compressed | miss | miss us | lost | lost us | \
+         memory |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
     ));
     for cell in &cells {
         for contender in RACERS {

@@ -49,7 +49,7 @@ const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "runs",
-        "10 (quick: 2) pieces of the accesses after a warm-up, all caches in turn on each",
+        "10 (quick: 2) pieces of the accesses after a warm-up, all caches alternating on each",
     ),
 ];
 
@@ -79,11 +79,13 @@ pub const MODEL: Experiment = Experiment {
         high: 1.1,
     },
     parameters: PARAMETERS,
-    analysis: "The model gets what codecs took and made of the pages in the same runs, one thread for both directions, and from `overheads` what a \
-        hit, a search and the branches take; processor time stolen from others is in no access of ours, and is put back in the picture alone. Where few pages are hot, its hit ratio is that of a cache which knows them, \
-        and a real one has to find them out. It spreads hits over both pools alike; the rows `hottest raw` are \
-        of the model that keeps the hottest pages raw. It knows neither the memory that entries and ghosts take \
-        nor pages that pass through the cache without staying, and takes it that every restored page drives another out.",
+    analysis: "The model gets the codecs' times and ratios on the pages of the same runs, one thread for both \
+        directions. From `overheads` it gets the costs of a hit, a search and the branches. Processor time stolen from \
+        others is in no access of ours. Only the picture puts it back. Where few pages are hot, its hit ratio is that \
+        of a cache that knows them. A real one has to find them out. It spreads hits over both pools alike. The rows \
+        `hottest raw` are of the model that keeps the hottest pages raw. It knows neither the memory of entries and \
+        ghosts nor pages that pass through the cache without staying. It assumes that every restored page drives \
+        another out.",
     run: |laboratory| {
         let left = overheads::measured(laboratory)?;
         Ok(model(&measure(laboratory)?, &left))

@@ -44,7 +44,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "policies",
-            "ours with blocks of 512 bytes in slabs of 4 KiB; the others as their papers give them, written here and held against simple ones by tests",
+            "ours with blocks of 512 bytes in slabs of 4 KiB; the others as in their papers, written here and checked against simple ones by tests",
         ),
     ],
     analysis: "Counts have no error. Ours works by slabs of some blocks and so evicts several blocks where the others evict one. \

@@ -34,7 +34,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "pages",
-            "10,240 of 4 KiB, put in by loading, in 64 MiB of ours; the others have room for twice as many, and ours its usual settings",
+            "10,240 of 4 KiB, put in by loading, in 64 MiB of ours. The others have room for twice as many, and ours its usual settings",
         ),
         (
             "accesses",
@@ -50,12 +50,13 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "runs",
-            "20 (quick: 2), all caches in turn, each made and filled anew, and gone through once before the clock",
+            "20 (quick: 2), all caches alternating, each made and filled again, and gone through once before the clock",
         ),
     ],
-    analysis: "Time is one thread's processor time, and of two the clock's for the slower one. Ours lends a page where it lies, and pages lie aligned, so their first lines would all fall into \
-        few sets of the processor's caches; what the others hand out lies wherever the allocator put it. A laboratory that was built without \
-        the feature `peers` has no other caches and does not run the race. Nothing is compressed, so nobody loses work to that. Joules are \
+    analysis: "Time is one thread's processor time, and of two the clock's for the slower one. Ours lends a page where \
+        it lies, and pages lie aligned, so their first lines would all fall into few sets of the processor's caches. \
+        The others' pages lie wherever the allocator put them. A laboratory that was built without the feature `peers` \
+        has no other caches and does not run the race. Nothing is compressed, so nobody loses work to that. Joules are \
         processor time of all threads times watts, by the model that the record names.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,

@@ -21,14 +21,14 @@ use crate::tables;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018-cache/memory",
-    claim: "What the cache adds to resident memory never passes its budget by more than 3 %.",
+    claim: "The cache's own share of resident memory never passes its budget by more than 3 %.",
     source: "this project's own target",
     figure: "largest growth of resident memory over the budget",
     target: at_most(1.03),
     parameters: &[
         (
             "blocks",
-            "of 64 bytes to 32 KiB, as many of each power of two, four times as many bytes as the budget, of text; any asked for next, a tenth replaced by insertion",
+            "of 64 bytes to 32 KiB, as many of each power of two, four times as many bytes as the budget, of text. Any is asked for next, and a tenth is replaced by insertion",
         ),
         (
             "churn",
@@ -40,11 +40,12 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         ("runs", "10 (quick: 3) processes of their own"),
     ],
-    analysis: "The process is looked at, not the cache: its allocator's slack, codecs and threads are in the figure; what it held before \
-        there was a cache, and pages of program files, are not. With the pages of code that ran meanwhile the record before this one \
-        had 1.024 to 1.038. Guards are held all the while, so that slabs cannot always be given back. Processor time is that of the whole churn, with looking \
-        at memory and comparing blocks, which the four share. No cache has threads of its own: who makes room compresses. Joules are processor \
-        time times watts, by the model that the record names.",
+    analysis: "The figure is the process's, with its allocator's slack, codecs and threads. It excludes memory from \
+        before the cache, and pages of program files. With the pages of code that ran meanwhile the record before this \
+        one had 1.024 to 1.038. Guards are held all the while, so that slabs cannot always be given back. Processor \
+        time is that of the whole churn, with looking at memory and comparing blocks, which the four share. No cache \
+        has threads of its own: the caller that needs room compresses. Joules are processor time times watts, by the \
+        model that the record names.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,

@@ -35,7 +35,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "search",
-            "what each doubling adds up to 32,768 blocks, times the doublings up to a million: his search takes log2 comparisons, ours is a table of hashes",
+            "the cost of each doubling up to 32,768 blocks, times the doublings up to a million. His search takes log2 comparisons, ours is a table of hashes",
         ),
         (
             "branches",
@@ -45,11 +45,11 @@ pub const EXPERIMENT: Experiment = Experiment {
             "stolen",
             "one page compressed, or restored, on one core: what somebody on another core loses meanwhile whose work wants its caches",
         ),
-        ("runs", "10 (quick: 2), all in turn"),
+        ("runs", "10 (quick: 2), all alternating"),
     ],
-    analysis: "A difference of two times of some nanoseconds may come out below zero; it is recorded as it is and counts as measured. \
-        With two processors that are threads of one core a bystander loses much when the other thread computes, whatever \
-        that computes: a core is not idle because one of its threads is.",
+    analysis: "A difference of two times of some nanoseconds may come out below zero. It is recorded as it is and \
+        counts as measured. Where the two processors are threads of one core, a bystander loses much whenever the \
+        other thread computes, at any work. A core is not idle because one of its threads is.",
     run: |laboratory| {
         let cells = laboratory.measure(RECORD, COLUMNS, cells(laboratory))?;
         Ok(findings(&cells))

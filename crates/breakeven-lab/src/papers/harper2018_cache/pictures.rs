@@ -21,8 +21,9 @@ pub fn policies(records: &Path) -> Result<Vec<Picture>> {
     }
     let gains = Picture {
         name: "gains".to_string(),
-        caption: "What an access costs over what it costs the cache that compresses nothing, from an empty cache on: adaptive, the best fixed \
-            split in hindsight, and (hollow) what no cache can go below. Medians of the runs."
+        caption: "Cost of an access over its cost in the cache that compresses nothing, from an empty cache on: \
+            adaptive, the best fixed split in hindsight, and (hollow) the lower bound of all caches. Medians of the \
+            runs."
             .to_string(),
         svg: gains(&cells),
     };
@@ -37,8 +38,9 @@ pub fn policies(records: &Path) -> Result<Vec<Picture>> {
     };
     let sweep = Picture {
         name: "sweep".to_string(),
-        caption: "Harper's Figure 12 by measurement: what an access costs over the share of memory that is compressed (second half of the \
-            first run, the best method and admission of the sweep), with raw-only as the level line and the adaptive cache as the dot."
+        caption: "Harper's Figure 12 by measurement: the cost of an access over the share of memory that is \
+            compressed. It is that of the first run's second half, with the sweep's best method and admission. \
+            Raw-only is the level line and the adaptive cache the dot."
             .to_string(),
         svg: chart::panels(&words, &panels, 3, 345.0),
     };

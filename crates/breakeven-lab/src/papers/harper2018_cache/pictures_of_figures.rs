@@ -53,8 +53,9 @@ pub fn draw(records: &Path) -> Result<Vec<Picture>> {
         drawing(
             "fig-12",
             "Microseconds per access by compressed share of memory",
-            "Figure 12 by measurement: what an access takes with all processor time of the cache. Dots are a real cache; thin lines his model with the \
-             codec's times of the same runs, dashed ones the same with all costs put back that he sets to zero, what others lose by it included.",
+            "Figure 12 by measurement: the time of an access with all processor time of the cache. Dots are a real \
+             cache. Thin lines are his model with the codec's times of the same runs. Dashed ones add all costs that \
+             he sets to zero, with the losses of others.",
             &|setting, cell| times(setting, cell, &left),
         ),
         drawing(

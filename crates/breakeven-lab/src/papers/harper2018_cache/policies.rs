@@ -44,15 +44,15 @@ const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "cost",
-        "misses at what the cell says, compressing, restoring and finding out in processor time as the cache measures it; hits nothing",
+        "misses at the cell's price, compressing, restoring and learning in processor time as the cache measures it; hits nothing",
     ),
     (
         "sweep",
-        "once a cell: 80 % of memory compressed by lz4:1 and zstd:1, of all victims and of what was asked for again; then the best of these at 20 to 95 %",
+        "once a cell: 80 % of memory compressed by lz4:1 and zstd:1, of all victims and of pages asked for again; then the best of these at 20 to 95 %",
     ),
     (
         "lost",
-        "what a bystander on the other core, who looks up numbers in a table of 1 MiB, loses beside the last sixteenth of the accesses, made again; of its work while they last, and in microseconds for each of them",
+        "the loss of a bystander on the other core beside the last sixteenth of the accesses, run again. It looks up numbers in a table of 1 MiB. The loss is a share of its work meanwhile, and microseconds for each access",
     ),
     (
         "runs",
@@ -67,10 +67,10 @@ pub const RAW_ONLY: Experiment = Experiment {
     figure: "mean cost of an access over that of raw-only, from an empty cache on,",
     target: at_most(1.01),
     parameters: PARAMETERS,
-    analysis: "A run contains all that is spent on learning whether compression pays, which a longer one would spread over more \
-        accesses. Memory of the shadow simulations is part of the budget, so that raw-only holds a little more. Nothing is compressed by \
-        threads of the cache's own, so what others lose is memory and caches; misses are not waited for, so it is at work all the time. Joules are \
-        processor time times the watts that a busy core adds, by the model the record names.",
+    analysis: "A run contains the whole cost of learning whether compression pays. A longer one would spread it over \
+        more accesses. Memory of the shadow simulations is part of the budget, so raw-only holds a little more. The \
+        cache has no threads of its own, so others lose memory and caches. Misses are not waited for, so it is at work \
+        all the time. Joules are processor time times the watts that a busy core adds, by the model the record names.",
     run: |laboratory| Ok(raw_only(&measure(laboratory)?)),
     table: table_of_raw_only,
     pictures: pictures::policies,
@@ -93,16 +93,16 @@ pub const SPLITS: Experiment = Experiment {
 
 pub const BOUND: Experiment = Experiment {
     key: "harper2018-cache/bound",
-    claim: "The adaptive cache costs at most 10 % more than the offline optimum, be it told how often each page is asked for, or when.",
+    claim: "The adaptive cache costs at most 10 % more than the offline optimum, whether that optimum knows how often each page is asked for, or when.",
     source: "this project's own target; the bound is docs/model.md, section 12",
     figure: "mean cost of an access over the offline optimum's",
     target: at_most(1.1),
     parameters: PARAMETERS,
-    analysis: "Who is told how often has the best contents that never change, from the first access on, and compresses for nothing: where \
-        accesses are independent of each other, as by Zipf, Pareto and evenly, no cache can be expected to be better in the long run; where \
-        they follow each other it can, and may be below. Who is told when needs its bytes to fit on average only, so nothing reaches \
-        it; how far raw-only is above the like of caches that do not compress, which stands in the notes, is what the replacement \
-        policy alone leaves to the future.",
+    analysis: "The optimum that knows how often has the best contents that never change, from the first access on, and \
+        compresses for nothing. Where accesses are independent of each other, as by Zipf, Pareto and evenly, no cache \
+        can be expected to do better in the long run. Where they follow each other it can, and may be below. The \
+        optimum that knows when needs its bytes to fit on average only, so nothing reaches it. The notes have raw-only \
+        over the like of caches that do not compress: that part the replacement policy alone leaves to the future.",
     run: |laboratory| Ok(bound(&measure(laboratory)?)),
     table: |records| table(records, bound),
     pictures: no_pictures,
@@ -577,11 +577,11 @@ fn table_of_raw_only(records: &Path) -> Result<Shown> {
     let energy = first.parameter("energy");
     let energy = energy.context("the record names no source of joules")?;
     text.push_str(&format!(
-        "\nMedians of the runs: microseconds of an access (mean, 99 and 99.9 %), what it found, its processor time with everything \
-         it does, its joules ({energy}), what finding out took, compressed forms that were never used, memory in use, and what a \
-         bystander lost, of its work and for each access.\n\n\
-         | cell | policy | us | late | p99 | p99.9 | raw | packed | miss | core us | uJ | overhead us | wasted | memory | lost | lost us |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+        "\nMedians of the runs: microseconds of an access (mean, 99 and 99.9 %), raw and compressed hits and misses, \
+         its processor time with everything it does, its joules ({energy}), the time of learning, compressed forms \
+         that were never used, memory in use, and a bystander's loss, of its work and for each access.\n\n| cell | \
+         policy | us | late | p99 | p99.9 | raw | packed | miss | core us | uJ | overhead us | wasted | memory | lost \
+         | lost us |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
     ));
     for cell in &cells {
         for contender in [RAW, ADAPTIVE, BEST, FIXED, LEAST] {

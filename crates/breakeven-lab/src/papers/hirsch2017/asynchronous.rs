@@ -72,24 +72,25 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "the solver",
-            "sweeps of Gauss and Seidel over a grid for each of two threads, as many as take it 12, 20, 33, 50 and 80 % of the call's \
-             uncompressed time when it is alone, measured at the start of each run",
+            "sweeps of Gauss and Seidel over a grid for each of two threads. Alone they take 12, 20, 33, 50 and 80 % \
+             of the call's uncompressed time, measured at the start of each run",
         ),
         (
             "contenders",
-            "store for every block (uncompressed), S1 with the asynchronism as a hint, S1 without; at the share nearest to the thesis's \
-             for this file and link also S2 and S3 with the hint. Redundant at 43, and matrix and redundant at 4.2, only at that share, \
-             as variations",
+            "store for every block (uncompressed), S1 with the asynchronism as a hint, S1 without. At the share \
+             nearest to the thesis's for this file and link also S2 and S3 with the hint. Redundant at 43, and matrix \
+             and redundant at 4.2, only at that share, as variations",
         ),
         (
             "runs",
             "10 (quick: 2) of 0.6 s uncompressed, 1.8 s at beta 43; 10 s with --paper-size",
         ),
     ],
-    analysis: "The application is done when it has computed and everything is compressed; the tail drains behind it, which the second time \
-        in the table includes. At 80 % the processors that compressing takes are missing to the solver, and no rule can give them \
-        back: the controller has to compress less. What it does there is a variation. These are the asynchronous halves of Figures 5.10 \
-        to 5.15 without their static methods, which nobody told of the solver.",
+    analysis: "The application is done when it has computed and everything is compressed. The tail drains behind it, \
+        and the second time in the table includes that. At 80 % the solver lacks the processors that compressing \
+        takes, and no rule can give them back: the controller has to compress less. Its behaviour there is a \
+        variation. These are the asynchronous halves of Figures 5.10 to 5.15 without their static methods, which had \
+        no hint of the solver.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,

@@ -47,8 +47,8 @@ pub const COPY: Experiment = Experiment {
         ),
         ("runs", "10 (quick: 3) of about 3 s; 10 s with --paper-size"),
     ],
-    analysis: "A plain copy is little more than two checksums and two moves in memory, so two hundredths of it are some microseconds a \
-        block: the class of each block has to be found in that.",
+    analysis: "A plain copy is little more than two checksums and two moves in memory. Two hundredths of it are some \
+        microseconds a block. The class of each block has to be found in that.",
     run: |laboratory| Ok(copies(&measure_copies(laboratory)?)),
     table: |records| race::table(records, COPY_RECORD, copies),
     pictures: no_pictures,
@@ -75,9 +75,9 @@ pub const CALLS: Experiment = Experiment {
         ),
         ("runs", "10 (quick: 3), one call each"),
     ],
-    analysis: "A call of one block has nothing to learn from, so it is written by what the built-in figures of the methods say; the 5 ms \
-        are what trying may cost. The tail of a short call drains from the buffers, so the time until all is compressed, which an \
-        application waits for, is shorter.",
+    analysis: "A call of one block has nothing to learn from, so it goes by the methods' built-in figures. The 5 ms \
+        are the allowed cost of a trial. The tail of a short call drains from the buffers. So the time until all is \
+        compressed, which an application waits for, is shorter.",
     run: |laboratory| Ok(calls(&measure_calls(laboratory)?)),
     table: |records| race::table(records, CALLS_RECORD, calls),
     pictures: no_pictures,

@@ -29,8 +29,9 @@ pub const S1: &str = "S1";
 const PARAMETERS: &[(&str, &str)] = &[
     (
         "data",
-        "16 blocks of 1 MiB of each of text, source, matrix, redundant and noise, over and over, and rows in which all five take \
-         turns every 1, 16 or 64 MiB; text and source from --data where it is given, the rest generated",
+        "16 blocks of 1 MiB of each of text, source, matrix, redundant and noise, over and over, and rows in which all \
+         five alternate every 1, 16 or 64 MiB. Text and source come from --data where it is given, and the rest is \
+         generated",
     ),
     (
         "links",
@@ -46,8 +47,8 @@ const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "runs",
-        "10 (quick: 3) of about 10 s in core cells (or --core-seconds) and 0.7 s in variations, by what the fastest schedule would take; \
-         all 10 s with --paper-size",
+        "10 (quick: 3) of about 10 s in core cells (or --core-seconds) and 0.7 s in variations, by the fastest \
+         schedule's time; all 10 s with --paper-size",
     ),
 ];
 
@@ -61,9 +62,9 @@ pub const FASTEST: Experiment = Experiment {
         high: 1.02,
     },
     parameters: PARAMETERS,
-    analysis: "Both containers are tried, each against its own methods. A run begins cold, so it contains all learning: the \
-        shorter the run, the harder for the controller and not for the static method, which knows from the first block what the \
-        whole measurement taught about it.",
+    analysis: "Both containers are tried, each against its own methods. A run begins cold, so it contains all \
+        learning. A short run is harder for the controller. It is no harder for the static method, which has the whole \
+        measurement's knowledge from the first block.",
     run: |laboratory| Ok(fastest(&measure(laboratory)?)),
     table: |records| race::table(records, RECORD, fastest),
     pictures: pictures::fastest,
@@ -80,8 +81,9 @@ pub const BALANCE: Experiment = Experiment {
         high: 0.909,
     },
     parameters: PARAMETERS,
-    analysis: "Core cells are the rows in which kinds take turns every 16 MiB. A variation is every other cell in which some \
-        schedule could be a tenth faster by the recorded costs; where none could, the note says how fast the fastest is.",
+    analysis: "Core cells are the rows in which kinds alternate every 16 MiB. A variation is every other cell in which \
+        some schedule could be a tenth faster by the recorded costs. Where none could, the note has the speed of the \
+        fastest.",
     run: |laboratory| Ok(balance(&measure(laboratory)?)),
     table: |records| tables::table_of(records, RECORD, COLUMNS, balance),
     pictures: no_pictures,
@@ -97,9 +99,10 @@ pub const BOUND_EXPERIMENT: Experiment = Experiment {
         high: 1.05,
     },
     parameters: PARAMETERS,
-    analysis: "The bound knows all costs beforehand, has buffers without end, mixes methods within a block, and decides for nothing. What \
-        the pipeline itself takes of the two processors for a block (filling, handing on, counting) is in it: the processor time of a \
-        run that stores every block, less that of making its frames, measured at the start of each run.",
+    analysis: "The bound knows all costs beforehand, has buffers without end, mixes methods within a block, and \
+        decides for nothing. It includes the pipeline's own share of the two processors for a block (filling, handing \
+        on, counting). That is the processor time of a run that stores every block, less that of making its frames, \
+        measured at the start of each run.",
     run: |laboratory| Ok(bound(&measure(laboratory)?)),
     table: |records| tables::table_of(records, RECORD, COLUMNS, bound),
     pictures: no_pictures,

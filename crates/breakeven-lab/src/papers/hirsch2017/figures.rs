@@ -40,17 +40,17 @@ pub const STATIC: Experiment = Experiment {
         ),
         (
             "methods",
-            "the thesis's 42 configurations, for text also LZ4HC and libdeflate (in the place of zlib), and our own, on every fourth of \
-             the 16 blocks, each alone, zstd 1.5.7 in the place of 1.1",
+            "the thesis's 42 configurations, for text also LZ4HC and libdeflate (in the place of zlib), and our own, \
+             on every fourth of the 16 blocks, each alone, with zstd 1.5.7 in the place of 1.1",
         ),
         (
             "times",
             "processor time of one of two threads that both work; median of three below 50 ms",
         ),
     ],
-    analysis: "The dickens, nci, reymont and xml of Silesia shrink more than the twelve files together, of which x-ray, sao and mr shrink \
-        least. The tables below also have what Figures 5.1, 5.5, 5.6, 5.7, 5.8 and 5.9 show: speed and ratio of each configuration, on one \
-        core; decompressing includes a reader made anew for each block.",
+    analysis: "The dickens, nci, reymont and xml of Silesia shrink more than the twelve files together. x-ray, sao and \
+        mr shrink least. The tables below also have the data of Figures 5.1, 5.5, 5.6, 5.7, 5.8 and 5.9: speed and \
+        ratio of each configuration, on one core. Decompressing includes a reader made for each block.",
     run: |laboratory| {
         let bench = Bench::new(laboratory)?;
         let costs = costs::measure(laboratory, &bench)?;
@@ -76,8 +76,8 @@ pub const MATRIX: Experiment = Experiment {
             "the static method that was fastest in the same runs",
         ),
     ],
-    analysis: "The first levels of zstd make 1.1 to 1.2 of it and those from the fifth on 1.5, so a rule that climbs step by step sees \
-        no reason to; and every step higher is time for nothing.",
+    analysis: "The first levels of zstd make 1.1 to 1.2 of it and those from the fifth on 1.5. So a rule that climbs \
+        step by step sees no reason to, and every step higher only takes time.",
     run: |laboratory: &Laboratory| Ok(matrix(&fastest::measure(laboratory)?)),
     table: |records| tables::table_of(records, fastest::RECORD, race::COLUMNS, matrix),
     pictures: no_pictures,

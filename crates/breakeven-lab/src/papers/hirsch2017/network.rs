@@ -44,8 +44,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "links",
-            "TCP through a veth pair with tc's token bucket filter at beta 43 and 4.2 (root and iproute2 only), and TCP to the machine \
-             itself with nothing to slow it",
+            "TCP through a veth pair with tc's token bucket filter at beta 43 and 4.2 (root and iproute2 only), and \
+             TCP to the machine itself with nothing to slow it",
         ),
         (
             "data and pipeline",
@@ -53,8 +53,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "contenders",
-            "S1 told of the link's speed, S1 that has to find it out (through the machine itself only this one), and the best two static \
-             methods by arithmetic",
+            "S1 with the given link's speed, S1 that measures it (the only one through the machine itself), and the \
+             best two static methods by arithmetic",
         ),
         (
             "runs",

@@ -72,16 +72,17 @@ pub const ADAPT: Experiment = Experiment {
         ),
         (
             "contenders",
-            "pack told of the link's speed (judged), pack that has to find it out, zstd --adapt -T2, and the same with jobs of 1 MiB, so \
-             that it adapts sooner; the faster of the two counts",
+            "pack with the given link's speed (judged), pack that measures it, zstd --adapt -T2, and the same with \
+             jobs of 1 MiB, so that it adapts sooner. The faster of the two zstd counts",
         ),
         (
             "runs",
-            "10 (quick: 3) of about 1.2 s by what the fastest schedule would take, 3.6 s at beta 43; 10 s with --paper-size",
+            "10 (quick: 3) of about 1.2 s by the fastest schedule's time, 3.6 s at beta 43; 10 s with --paper-size",
         ),
     ],
-    analysis: "Starting a program and its threads is in the time of both. zstd has a window of 8 MiB and so finds more than blocks of 1 MiB \
-        do: where the link is slow and the data one kind of text, that is an advantage that no adapting makes good.",
+    analysis: "Starting a program and its threads is in the time of both. zstd has a window of 8 MiB and so finds more \
+        than blocks of 1 MiB do. Where the link is slow and the data one kind of text, no adapting makes up for that \
+        advantage.",
     run: |laboratory| Ok(adapts(&measure_adapt(laboratory)?)),
     table: |records| table(records, ADAPT_RECORD, adapts),
     pictures: no_pictures,
@@ -104,16 +105,17 @@ pub const UNPACKING: Experiment = Experiment {
         ),
         (
             "runs",
-            "10, 30 into a file (quick: 2), both programs in turn",
+            "10, 30 into a file (quick: 2), both programs alternating",
         ),
     ],
-    analysis: "The reader of the pipe is a third thread on two cores: in a trial (24 runs) unpack and the reader took 1.0 s of both together, \
-        so 0.5 s is the least, and waking each other takes the rest; with pipes of 64 KiB, 128 KiB, 256 KiB and 1 MiB, which unpack asks \
-        for, the figure was 1.05, 1.44, 1.66 and 1.68. A file is written by the kernel in the time of the same two cores, the same for \
-        both. A virtual machine whose balloon reports free pages gives them back to its host within some seconds, and the next touch of \
-        each is a fault in the host: in a trial a plain program wrote a new file of 1 GiB in 0.2 s, or in up to 2.8 s after a pause. Only \
-        pieces of 2 MiB and more are given back. That is why a file has 256 MiB, and another of that size is written in writes of 1 MiB \
-        and removed just before either program is timed.",
+    analysis: "The reader of the pipe is a third thread on two cores. In a trial (24 runs) unpack and the reader took \
+        1.0 s of both together, so 0.5 s is the least. Waking each other takes the rest. With pipes of 64 KiB, 128 \
+        KiB, 256 KiB and 1 MiB, which unpack asks for, the figure was 1.05, 1.44, 1.66 and 1.68. The kernel writes a \
+        file in the time of the same two cores, the same for both. A virtual machine whose balloon reports free pages \
+        gives them back to its host within some seconds. The next touch of each is a fault in the host. In a trial a \
+        plain program wrote a new file of 1 GiB in 0.2 s, or in up to 2.8 s after a pause. Only pieces of 2 MiB and \
+        more are given back. So a file has 256 MiB. Another of that size is written in writes of 1 MiB and removed \
+        just before either program is timed.",
     run: |laboratory| Ok(unpacks(&measure_unpack(laboratory)?)),
     table: |records| table(records, UNPACK_RECORD, unpacks),
     pictures: no_pictures,

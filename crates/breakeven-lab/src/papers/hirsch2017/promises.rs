@@ -34,8 +34,8 @@ const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "strategies",
-        "S2 as long as uncompressed, S3 half as long again; the thesis's by its level stepping beside ours; ours is told \
-         how long the row is, as pack tells a file's length",
+        "S2 as long as uncompressed, S3 half as long again; the thesis's by its level stepping beside ours. Ours knows \
+         the row's length, as pack knows a file's",
     ),
     (
         "runs",
@@ -88,8 +88,8 @@ pub const RIVALS: Experiment = Experiment {
         high: 1.0,
     },
     parameters: PARAMETERS,
-    analysis: "Who ends later than was promised may store less for it; what each stores of the fewest bytes for the promised time \
-        stands beside it.",
+    analysis: "A contender that ends later than promised may store less for it. The table has each one's bytes beside \
+        the fewest bytes for the promised time.",
     run: |laboratory| Ok(against_theirs(&measure(laboratory)?)),
     table: |records| tables::table_of(records, RECORD, COLUMNS, against_theirs),
     pictures: no_pictures,

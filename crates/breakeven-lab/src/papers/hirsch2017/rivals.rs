@@ -43,16 +43,17 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "links and pipeline",
-            "as in hirsch2017/fastest, mixed container, beta 43, 4.2 and 0.83; the speed of the link is told to everybody",
+            "as in hirsch2017/fastest, mixed container, beta 43, 4.2 and 0.83; the speed of the link is given to all",
         ),
         (
             "runs",
-            "10 (quick: 3) of about 0.8 s by what the fastest schedule would take, 2.4 s at beta 43; 10 s with --paper-size",
+            "10 (quick: 3) of about 0.8 s by the fastest schedule's time, 2.4 s at beta 43; 10 s with --paper-size",
         ),
     ],
-    analysis: "Where a rival stands where we do (all on the right method from the first block), neither can be faster and the interval \
-        straddles 1: then it cannot be told. ZFS's gate and Pebble's rule know no link, so a slow or a fast one must find them wrong. The \
-        divisor of the thesis's rule is not published; ours spans its levels on this machine.",
+    analysis: "Where a rival stands where we do (all on the right method from the first block), neither can be faster. \
+        The interval straddles 1, and the result is inconclusive. ZFS's gate and Pebble's rule know no link, so a slow \
+        or a fast one must find them wrong. The divisor of the thesis's rule is not published. Ours spans its levels \
+        on this machine.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table: |records| race::table(records, RECORD, findings),
     pictures: pictures::rivals,

@@ -46,7 +46,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "runs",
-            "10 (quick: 3) of about 0.3 s by one thread, wall time, in turn with two",
+            "10 (quick: 3) of about 0.3 s by one thread, wall time, alternating with two",
         ),
     ],
     analysis: "The thesis has twelve cores with two threads each; its curves bend where threads share a core or the memory's bandwidth. \

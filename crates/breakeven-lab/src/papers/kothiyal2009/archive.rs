@@ -41,7 +41,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "runs",
-            "10 (quick: 2), alone and archived in turn; nothing in the page cache before a task",
+            "10 (quick: 2), alternating alone and archived; nothing in the page cache before a task",
         ),
     ],
     analysis: "Bytes are those of the files' contents: a file system rounds each small file up to its unit, which speaks for the \

@@ -28,10 +28,11 @@ pub const EXPERIMENT: Experiment = Experiment {
         high: 2.0,
     },
     parameters: PARAMETERS,
-    analysis: "A break-even is a quotient of two differences, each of a fast and a slow thing, so it moves by factors where times \
-        move by percents: a claim of its size holds for one processor and one disk. In E the watts are modelled, not measured: \
-        a common factor in them cancels, but how they split between idle and busy does not, and the split is the model's. The \
-        numbers in E and ET are therefore arithmetic on measured times, no finding about energy.",
+    analysis: "A break-even is a quotient of two differences, each of a fast and a slow thing. So it moves by factors \
+        where times move by percents. A claim of its size holds for one processor and one disk. In E the watts are \
+        modelled, not measured. A common factor in them cancels. Their split between idle and busy does not, and the \
+        split is the model's. The numbers in E and ET are therefore arithmetic on measured times, no finding about \
+        energy.",
     run: |laboratory| Ok(findings(&tasks::measure(laboratory)?)),
     table,
     pictures: pictures::saved,

@@ -24,7 +24,7 @@ pub const PARAMETERS: &[(&str, &str)] = &[
     ),
     (
         "sizes",
-        "512 MiB; 256, 64 and 16 MiB for slow and slower invocations, of random a quarter of that; scaled in proportion to 2 GiB; all of them 2 GiB with --paper-size, which takes many hours (quick: 2 MiB and less)",
+        "512 MiB; 256, 64 and 16 MiB for slow and slower invocations, of random a quarter of that; scaled in proportion to 2 GiB. All of them 2 GiB with --paper-size, which takes many hours (quick: 2 MiB and less)",
     ),
     (
         "programs",
@@ -47,9 +47,9 @@ pub const LZOP_ON_TEXT: Experiment = Experiment {
     figure: "time with compression over time without",
     target: BELOW_ONE,
     parameters: PARAMETERS,
-    analysis: "The variations are programs that came after the paper, and binary files, where the paper finds that \
-        lzop pays only above one read per write. What decides is the disk: at the rate of the paper's one, every program \
-        here would pay, and at the rate of a memory none.",
+    analysis: "The variations are programs that came after the paper, and binary files. There the paper finds that \
+        lzop pays only above one read per write. The disk decides: at the rate of the paper's one, every program here \
+        would pay, and at the rate of a memory none.",
     run: |laboratory| Ok(lzop_on_text(&tasks::measure(laboratory)?)),
     table: |records| table(records, lzop_on_text),
     pictures: |records| pictures::bars(records, FileType::Text, "5.1 to 5.3, 5.8 and 5.12"),

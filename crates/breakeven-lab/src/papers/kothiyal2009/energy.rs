@@ -25,11 +25,11 @@ pub const EXPERIMENT: Experiment = Experiment {
         high: 1.1,
     },
     parameters: PARAMETERS,
-    analysis: "Modelled joules are watts times time, so they say about proportionality what was put into the model and \
-        nothing about this machine: with modelled watts the verdict is always cannot tell. The paper's server draws 218 W \
-        idle and little more when busy, so its energy follows time; a share of a modern server draws a multiple when busy, \
-        so a task that computes costs more for each second than one that waits, as on the paper's laptop. What a disk draws \
-        is not in the model.",
+    analysis: "Modelled joules are watts times time. About proportionality they repeat the model's assumption and say \
+        nothing about this machine, so with modelled watts the verdict is always cannot tell. The paper's server draws \
+        218 W idle and little more when busy, so its energy follows time. A share of a modern server draws a multiple \
+        when busy. So a task that computes costs more for each second than one that waits, as on the paper's laptop. A \
+        disk's draw is not in the model.",
     run: |laboratory| Ok(findings(&tasks::measure(laboratory)?)),
     table,
     pictures: no_pictures,

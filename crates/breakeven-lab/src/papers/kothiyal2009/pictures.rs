@@ -60,8 +60,8 @@ pub fn saved(records: &Path) -> Result<Vec<Picture>> {
     if measured::of_file(&cells, FileType::Text).len() < 2 {
         return Ok(Vec::new());
     }
-    let caption = "What compressing a text file of 2 GiB saves over one write and its reads; a dot is a break-even. After \
-                   Figure 5.4, in time beside energy; the watts are a model's."
+    let caption = "Savings of compressing a text file of 2 GiB over one write and its reads; a dot is a break-even. \
+                   After Figure 5.4, in time beside energy; the watts are a model's."
         .to_string();
     Ok(vec![Picture {
         name: "text-savings".to_string(),
@@ -373,7 +373,7 @@ fn draw_savings(cells: &[CellRecord]) -> String {
     let description = "One line for each program; where it crosses zero is its break-even.";
     plot(
         "text-savings",
-        "What compressing text saves, read by read",
+        "Savings of compressing text, read by read",
         description,
         outer,
     )

@@ -28,16 +28,17 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "methods",
-            "LZW of 9 to 16 bits; FSST with a table of symbols; zstd at 3 and 19 and lz4, each without and with a dictionary of at most 16 KiB; FSST and zstd's bare frames as the server has them, binaries in whole frames",
+            "LZW of 9 to 16 bits; FSST with a table of symbols; zstd at 3 and 19 and lz4, each without and with a dictionary of at most 16 KiB. FSST and zstd's bare frames are as in the server, binaries in whole frames",
         ),
         (
             "dictionary",
-            "trained on values that are not measured: one in ten, or half of them where they are few; of dbtext one for each of its files, as the server has one for each prefix of keys. So are tables of symbols",
+            "trained on values that are not measured: one in ten, or half of them where they are few. dbtext has one for each of its files, as the server has one for each prefix of keys. So do tables of symbols",
         ),
     ],
-    analysis: "Bytes are sums over all values, of a value the lesser of stored and raw. Times are processor time of one pass over them and comparable within a cell \
-        only; LZW's are those of a plain program and say nothing of its best. \
-        The deck names neither its LZW nor its data nor whether zstd had a dictionary: without one is shown as well.",
+    analysis: "Bytes are sums over all values, the lesser of stored and raw for each value. Times are processor time \
+        of one pass over them and comparable within a cell only. LZW's are those of a plain program and say nothing of \
+        its best. The deck names neither its LZW nor its data nor whether zstd had a dictionary. So the table also has \
+        zstd without one.",
     run,
     table,
     pictures: no_pictures,

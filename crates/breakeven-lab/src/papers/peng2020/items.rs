@@ -27,8 +27,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "values",
-            "lines of JSON, rows of CSV as JSON objects, lines of dbtext, random bytes; keys of a prefix and eight digits, which come to four times the \
-                memory with their values",
+            "lines of JSON, rows of CSV as JSON objects, lines of dbtext, random bytes. Keys have a prefix and eight \
+                digits, and come to four times the memory with their values",
         ),
         ("servers", "128 MiB and one thread each (quick: 16 MiB)"),
         (
@@ -37,17 +37,20 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "learning",
-            "ours first has 12 s of the same load with values that are not measured and 2 ms of rest behind each 200 keys, is told `learning off` and emptied",
+            "ours first has 12 s of the same load with values that are not measured and 2 ms of rest after each 200 keys, then `learning off`, and is emptied",
         ),
         (
             "counted",
-            "after values were stored until the first are dropped, the server is used until as many more have gone as it holds and their number stands still, \
-                for 60 s at most: `curr_items` of `stats`, by VmRSS of the process",
+            "values are stored until the first are dropped. Then the server is used until as many more have gone as it \
+                holds and their number stands still, for 60 s at most. The figure is `curr_items` of `stats`, by VmRSS \
+                of the process",
         ),
     ],
-    analysis: "Everything is counted: index, dictionaries, buffers of the process, the newest values and those that are fetched often, which are raw. memcached's share \
-        of a slab that its sizes leave empty is part of its memory. Where a set has few rows, each is stored under many keys; values are compressed one by one, so \
-        that this teaches the server nothing. The claim is of the two JSON sets; dbtext is to reach 1.8 and random bytes 1, and the count of core cells has all four.",
+    analysis: "The figure counts everything: index, dictionaries, buffers of the process, and the raw values, which \
+        are the newest and the often fetched ones. memcached's share of a slab that its sizes leave empty is part of \
+        its memory. Where a set has few rows, each is stored under many keys. Values are compressed one by one, so \
+        this teaches the server nothing. The claim is of the two JSON sets. dbtext is to reach 1.8 and random bytes 1, \
+        and the count of core cells has all four.",
     run,
     table,
     pictures: pictures::beside,

@@ -32,11 +32,11 @@ pub const PACED: Experiment = Experiment {
         SERVERS,
         (
             "client",
-            "`breakeven bench --shape paced`: 50 gets at once every 50 ms on each connection, 50,000 and 100,000 keys a second; 10 runs of 2 s (quick: 2 of 0.2 s), both servers in turn",
+            "`breakeven bench --shape paced`: 50 gets at once every 50 ms on each connection, 50,000 and 100,000 keys a second; 10 runs of 2 s (quick: 2 of 0.2 s), both servers alternating",
         ),
         (
             "as it pays",
-            "keys by Zipf 0.99; ours has three quarters of the values' bytes as memory, so that it compresses what is cold; memcached has room for all",
+            "keys by Zipf 0.99. Ours has three quarters of the values' bytes as memory, so it compresses cold ones; memcached has room for all",
         ),
     ],
     analysis: "Latencies count from when a request was due. The client has a processor of its own, which is busy as the note says; what delays it delays both.",
@@ -59,11 +59,12 @@ pub const KEYS: Experiment = Experiment {
         SERVERS,
         (
             "client",
-            "`breakeven bench --shape batched --flat-out`, 50 connections, 10 runs of 0.5 s (quick: 2 of 0.1 s), both servers in turn; each run draws up to a million keys of its own, all alike",
+            "`breakeven bench --shape batched --flat-out`, 50 connections, 10 runs of 0.5 s (quick: 2 of 0.1 s), both servers alternating. Each run draws up to a million keys of its own, all alike",
         ),
     ],
-    analysis: "More keys find less of index and values in the processor's caches, with either server. The last row is what ours kept of its speed over what memcached kept of its own, \
-        run by run, between the fewest and the most keys.",
+    analysis: "With more keys, less of index and values is in the processor's caches, with either server. The last row \
+        divides the share of its speed that ours kept by memcached's share, run by run, between the fewest and the \
+        most keys.",
     run: |laboratory| run(laboratory, &KEYS, KEYS_CASES),
     table: |records| table(records, &KEYS),
     pictures: no_pictures,

@@ -31,9 +31,11 @@ pub const EXPERIMENT: Experiment = Experiment {
             "none; 1,000 of made-up JSON of 200 to 1000 bytes; as many as come to 1.6 times the memory; the index with 100,000 to 400,000 keys (quick: 10,000 to 40,000)",
         ),
     ],
-    analysis: "VmRSS of the processes, once each: it hardly changes from run to run. It counts the pages of the program's own file that it has touched, which all processes of \
-        that program share; the note has the rest alone. Of a full server the figure is what is resident of each for a byte of `-m`, over memcached's. Bytes of \
-        index are those that `stats` tells of ours (`hash_bytes`), in the mean of ten sizes; they are to be 24 in the mean and never above 36.",
+    analysis: "VmRSS of the processes, once each: it hardly changes from run to run. It counts the pages of the \
+        program's own file that the process has touched, which all its processes share. The note has the rest alone. \
+        For a full server the figure is resident bytes for a byte of `-m`, over memcached's. Bytes of index are those \
+        that `stats` of ours reports (`hash_bytes`), in the mean of ten sizes. They are to be 24 in the mean and never \
+        above 36.",
     run,
     table,
     pictures: no_pictures,

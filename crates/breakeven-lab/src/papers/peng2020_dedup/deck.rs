@@ -36,13 +36,15 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "trees",
-            "48 MiB each of a game's data (Debian's neverball-data); eight versions of a program's sources, this one's; headers; documents; programs in five copies \
-                of a folder; two archives; two images; small files (quick: 1 MiB of headers and documents), once, and cloned to 5 and 10 copies",
+            "48 MiB each of a game's data (Debian's neverball-data); eight versions of a program's sources, this \
+                one's; headers; documents; programs in five copies of a folder; two archives; two images; small files \
+                (quick: 1 MiB of headers and documents). Each once, and cloned to 5 and 10 copies",
         ),
         (
             "models",
-            "whole files, and fixed chunks of 4 KiB, 128 KiB and 1 MiB from the start of each file, raw, by lz4:1 and by zstd:3. Those of 4 KiB with lz4 stand for VDO, of 128 KiB \
-                with lz4 for lessfs and ZFS, with zstd:3 and of 1 MiB for ZFS so tuned, raw ones of 1 MiB for what game shops send",
+            "whole files, and fixed chunks of 4 KiB, 128 KiB and 1 MiB from the start of each file, raw, by lz4:1 and \
+                by zstd:3. 4 KiB with lz4 stand for VDO, 128 KiB with lz4 for lessfs and ZFS. zstd:3 and 1 MiB stand \
+                for ZFS so tuned, raw chunks of 1 MiB for a game shop's downloads",
         ),
         (
             "ours",
@@ -285,7 +287,7 @@ fn pictures(records: &Path) -> Result<Vec<Picture>> {
     }
     let words = Words {
         id: "deck",
-        title: "What is stored of trees and their clones",
+        title: "Stored bytes of trees and their clones",
         description: "One row for each tree and number of copies: bytes that a model of another way stores, over those of a vault.",
     };
     let x = Quantity::ratios("times the bytes of a vault", &rows);

@@ -21,34 +21,36 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "peng2020-dedup/keeping",
-    claim: "What is done to a vault day by day costs what changed: adding again, clones, verifying, collecting, and a GB among a hundred.",
+    claim: "The daily steps of a vault cost as much as the change: adding again, clones, verifying, collecting, and a GB among a hundred.",
     source: "this project's own targets",
     figure: "see each cell",
     target: Target::at_least(0.0),
     parameters: &[
         (
             "again, verify",
-            "512 MiB and 2 GiB of made-up mixed bytes in files of 64 KiB (quick: 1 and 4 MiB): added, added again, all of it read; restic with its defaults beside it. \
-                10 and 3 runs (quick: 1)",
+            "512 MiB and 2 GiB of made-up mixed bytes in files of 64 KiB (quick: 1 and 4 MiB): added, added again, all \
+                of it read; restic with its defaults beside it. 10 and 3 runs (quick: 1)",
         ),
         (
             "clone, growth",
-            "2 GiB in files of 64 MiB (quick: 2 MiB in one): b3sum reads and hashes them, and a vault that holds them adds them as another host's, \
-                10 times in turn (quick: 1) and then until a hundred GB were added (quick: 3 times)",
+            "2 GiB in files of 64 MiB (quick: 2 MiB in one). b3sum reads and hashes them. A vault that holds them adds \
+                them as another host's, 10 times alternating (quick: 1) and then until a hundred GB were added (quick: \
+                3 times)",
         ),
         (
             "collecting",
-            "64 MiB of documents in eight folders (quick: 1 MiB): one half of the snapshots is forgotten, of one folder each; or one snapshot after which every second folder, \
-                or every second file, was removed",
+            "64 MiB of documents in eight folders (quick: 1 MiB). Either half of the snapshots is forgotten, of one \
+                folder each. Or one is, from before every second folder, or every second file, was removed",
         ),
         (
             "small files",
             "20,000 and 100,000 files of 2 KiB (quick: 100 and 500), by ours, restic and borg with their defaults. 3 runs (quick: 1)",
         ),
     ],
-    analysis: "Each step is a process of its own, with the derivation of its key from a password. Collecting reads whole \
-        frames, so that it reads more than what is live where live and dead lie in one frame. Memory at a million files is extrapolated from the two cells. Joules are processor \
-        time times watts, by the model that the record names.",
+    analysis: "Each step is a process of its own, with the derivation of its key from a password. Collecting reads \
+        whole frames. So it reads more than the live bytes where live and dead lie in one frame. Memory at a million \
+        files is extrapolated from the two cells. Joules are processor time times watts, by the model that the record \
+        names.",
     run: |laboratory| Ok(judged(&measure(laboratory)?)),
     table,
     pictures: no_pictures,

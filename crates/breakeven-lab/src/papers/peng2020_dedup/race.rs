@@ -19,9 +19,10 @@ use crate::tables::{self, Shown};
 
 const DATA: (&str, &str) = (
     "trees",
-    "48 MiB each of a game's data (Debian's neverball-data); eight versions of a program's sources, this one's; this machine's headers; its \
-        documents; programs in five copies of a folder; two archives of headers, one with a file more at its start; two images of a file \
-        system, of the second one block in 50 written over; made-up text in files of 2 KiB (quick: 1 MiB of headers and documents)",
+    "48 MiB each of a game's data (Debian's neverball-data); eight versions of a program's sources, this one's; this \
+        machine's headers; its documents; programs in five copies of a folder; two archives of headers, one with a \
+        file more at its start; two images of a file system, one block in 50 of the second written over; made-up text \
+        in files of 2 KiB (quick: 1 MiB of headers and documents)",
 );
 
 pub const DEFAULTS: Experiment = Experiment {
@@ -41,12 +42,12 @@ pub const DEFAULTS: Experiment = Experiment {
         ),
         (
             "runs",
-            "10 (quick: 1), all in turn, each a new store: add, add again, restore",
+            "10 (quick: 1), all alternating, each a new store: add, add again, restore",
         ),
     ],
-    analysis: "Each step is a process of its own, with the derivation of its key from a password, which is a part of what a user waits for. Adding again finds \
-        nothing new. What programs keep beside a store to be faster is not counted as its bytes. The fast prices are held to half of the others' time, small files to \
-        a third of restic's.",
+    analysis: "Each step is a process of its own, with the derivation of its key from a password, which is part of a \
+        user's wait. Adding again finds nothing new. Files that programs keep beside a store to be faster do not count \
+        as its bytes. The fast prices are held to half of the others' time, small files to a third of restic's.",
     run: |laboratory| Ok(judged(&measure(laboratory, &DEFAULTS)?)),
     table: |records| table(records, &DEFAULTS, judged),
     pictures: no_pictures,
