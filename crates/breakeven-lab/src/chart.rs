@@ -6,7 +6,7 @@ use breakeven_cli::draw::label::{self, spread};
 use breakeven_cli::draw::mark::{self, Anchor, Position};
 use breakeven_cli::draw::{self, Axis, Frame, Kind, Plot, Scale, Tick};
 
-/// What an axis shows.
+/// The quantity of an axis.
 #[derive(Clone, Debug)]
 pub struct Quantity {
     pub title: String,
@@ -107,14 +107,14 @@ pub struct Panel {
     pub notes: Vec<Note>,
 }
 
-/// What a picture is called, for people who do not see it.
+/// The words of a picture, for people who do not see it.
 pub struct Words<'a> {
     pub id: &'a str,
     pub title: &'a str,
     pub description: &'a str,
 }
 
-/// Class of what is published, and of what compresses nothing.
+/// Class of published figures, and of methods that compress nothing.
 pub const GREY: &str = "store-1";
 
 const PANEL_HEIGHT: f64 = 300.0;

@@ -35,8 +35,8 @@ pub fn date() -> String {
 
 fn format_date(unix_seconds: u64) -> String {
     let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Years begin in March here, so that the leap day is the last of its year; 719,468 days lie
-    // between the first of March of year 0 and 1970.
+    // Years begin in March here, so that the leap day is the last of its year. 719,468 days lie between the first of
+    // March of year 0 and 1970.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

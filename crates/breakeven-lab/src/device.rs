@@ -1,5 +1,5 @@
-//! A file system of its own on a loop device, so that what the device is given is what one program wrote, and so that it
-//! can be as slow as one likes.
+//! A file system of its own on a loop device, so that the device gets the writes of one program only. It can be as slow
+//! as a test wants.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 const BYTES: u64 = 1 << 30;
-/// What `/sys/block/*/stat` counts in.
+/// The unit of `/sys/block/*/stat`.
 const SECTOR_BYTES: u64 = 512;
 
 /// Where the system holds devices to a pace, of reads and of writes.
@@ -57,7 +57,7 @@ impl Device {
         Device::mount_with(folder, kind, "loop")
     }
 
-    /// As [`Device::mount_as`], by options of the mount, of which one is that for a loop device.
+    /// As [`Device::mount_as`], by options of the mount, one of them that for a loop device.
     ///
     /// # Errors
     /// As [`Device::mount`].

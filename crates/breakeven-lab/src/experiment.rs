@@ -1,4 +1,4 @@
-//! What an experiment is: its claim, its parameters, and the code that measures, judges and draws.
+//! An experiment: its claim, its parameters, and the code that measures, judges and draws.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ pub struct Experiment {
     pub claim: &'static str,
     /// Where the claim and its figure stand.
     pub source: &'static str,
-    /// What the figure of a finding is, with its unit.
+    /// The figure of a finding, with its unit.
     pub figure: &'static str,
     /// The figures that agree with the claim: the expected one with its tolerance.
     pub target: Target,
-    /// What is measured and how: name and text.
+    /// The parameters of the measurement: name and text.
     pub parameters: &'static [(&'static str, &'static str)],
     /// How the figures are to be read.
     pub analysis: &'static str,

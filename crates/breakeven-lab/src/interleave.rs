@@ -1,9 +1,9 @@
-//! Contenders measured in turn, so that whatever else the machine does falls on all of them.
+//! Contenders measured alternating, so that other load of the machine falls on all of them.
 //!
-//! A run times every contender once, over the same number of passes; the order changes from run to
-//! run, so that none of them always goes first or always follows the same one. Working memory is
-//! made anew before each timing and warmed by one pass, so that a lucky place in memory becomes
-//! noise and not bias. Every timed batch is verified afterwards, outside the clock.
+//! A run times every contender once, over the same number of passes. The order changes from run to run: none always
+//! goes first or always follows the same one. Working memory is allocated again before each timing and warmed by one
+//! pass, so that a lucky place in memory becomes noise and not bias. Every timed batch is verified afterwards, outside
+//! the clock.
 
 use anyhow::Result;
 

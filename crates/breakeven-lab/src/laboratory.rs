@@ -1,8 +1,7 @@
 //! The runner: cells measured one by one, each kept as soon as it is done.
 //!
-//! A cell whose complete record exists for this code, this machine and these parameters is taken from
-//! the record instead of being measured again. What is measured, and what it means, belongs to the
-//! experiments in `papers`.
+//! A cell whose complete record exists for this code, this machine and these parameters is taken from the record
+//! instead of being measured again. The experiments in `papers` hold the measurements and their meaning.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -14,13 +13,13 @@ use crate::origin::Origin;
 use crate::record::{self, CellRecord, Record, Row, Unfinished};
 use crate::statistics::{Interval, Verdict};
 
-/// What a run of the laboratory was asked for.
+/// The options of a run of the laboratory.
 pub struct Laboratory {
     /// A handful of cells and few runs: enough to see that everything works.
     pub quick: bool,
     /// Measure even what is recorded.
     pub again: bool,
-    /// Measure only cells whose name has this word; take others from what older code recorded.
+    /// Measure only cells whose name has this word; take others from records of older code.
     pub only: Option<String>,
     /// Give every contender of a paper the paper's full size.
     pub paper_size: bool,
@@ -48,7 +47,7 @@ pub struct Cell<'a> {
     pub measure: Box<dyn FnOnce() -> Result<Vec<Row>> + 'a>,
 }
 
-/// What a run found out about one question.
+/// The answer of a run to one question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     pub question: String,
@@ -56,7 +55,7 @@ pub struct Finding {
     pub core: bool,
     pub found: Interval,
     pub verdict: Verdict,
-    /// What else a reader wants to know.
+    /// Other facts for a reader.
     pub note: String,
 }
 

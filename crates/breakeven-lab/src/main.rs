@@ -59,11 +59,11 @@ enum Command {
     Peers,
     /// Start a peer: `breakeven-lab peer zstd -V`.
     Peer {
-        /// The program and what it is told.
+        /// The program and its arguments.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// What the laboratory's own child processes do.
+    /// Work of the laboratory's own child processes.
     #[command(hide = true)]
     Work {
         #[command(subcommand)]
@@ -85,7 +85,7 @@ enum Command {
 
 #[derive(Args)]
 struct RunOptions {
-    /// What to run: PAPER/EXPERIMENT, PAPER, or all.
+    /// The experiments: PAPER/EXPERIMENT, PAPER, or all.
     #[arg(required = true)]
     experiments: Vec<String>,
     /// A handful of cells and few runs, to see that everything works; recorded only with --records.
@@ -100,11 +100,11 @@ struct RunOptions {
     /// Measure again what is recorded for this code, machine and parameters.
     #[arg(long)]
     again: bool,
-    /// Measure only cells whose name has this word; take others from what older code recorded.
+    /// Measure only cells whose name has this word; take others from records of older code.
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
-    /// kothiyal2009: give every program the paper's 2 GiB instead of scaling from a part (many hours);
-    /// hirsch2017: write for 10 s in every run of every cell; peng2020-dedup/best: borg at lzma,9 too.
+    /// kothiyal2009: give every program the paper's 2 GiB, not a part of it (many hours). hirsch2017: write for 10 s in
+    /// every run of every cell. peng2020-dedup/best: borg at lzma,9 too.
     #[arg(long)]
     paper_size: bool,
     /// hirsch2017/fastest: about so many seconds for each run of a core cell.

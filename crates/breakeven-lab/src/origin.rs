@@ -1,8 +1,8 @@
 //! Where a record comes from: the code, the machine, the date.
 //!
-//! The code is the last commit that touched what is measured, so that committing records does not
-//! make them stale; local changes add a hash of themselves. The machine is a hash of its
-//! description, and the description stands once in `machines.csv`.
+//! The code is the last commit that touched the measured code, so that committing records does not make them stale.
+//! Local changes add a hash of themselves. The machine is a hash of its description, and the description stands once in
+//! `machines.csv`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,8 @@
 //! The pages of the laboratory: one for each paper, and the pictures they show.
 //!
-//! A page stands at `PAPER.md`, its pictures at `pictures/PAPER/EXPERIMENT-NAME.svg`, all below
-//! `docs/lab`. Pictures, and what stands between the marks of a page, are made from the records and
-//! from nothing else; the rest of a page is prose. A page with marks that name no more than the paper
-//! has a table of all its experiments there.
+//! A page stands at `PAPER.md`, its pictures at `pictures/PAPER/EXPERIMENT-NAME.svg`, all below `docs/lab`. Pictures,
+//! and the text between the marks of a page, are made from the records and from nothing else. The rest of a page is
+//! prose. A page with marks that name no more than the paper has a table of all its experiments there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

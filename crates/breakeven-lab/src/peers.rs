@@ -1,16 +1,16 @@
 //! The one place that starts peers: programs of others, of today, out of a root of their own, which `tools/setup peers` makes in
 //! the cache folder. Without that root they are the machine's own.
 //!
-//! A peer is entered by chroot in a mount namespace that it alone has: the machine's folders are mounted in the root there, under
-//! their own names, but for those that hold programs and settings. So paths mean the same inside and outside, and a peer or a
-//! laboratory that is killed leaves nothing mounted. That is done by the forked child itself, before it becomes the peer: the
-//! process is the peer's from the moment that it can be seen. Who is not root enters by a user namespace; where there are none, a
-//! few peers run by the root's own loader, and the others are the machine's.
+//! A peer is entered by chroot in a mount namespace of its own. The machine's folders are mounted in the root there,
+//! under their own names, but for those that hold programs and settings. So paths mean the same inside and outside, and
+//! a peer or a laboratory that is killed leaves nothing mounted. That is done by the forked child itself, before it
+//! becomes the peer: the process is the peer's from the moment that it can be seen. A user who is not root enters by a
+//! user namespace. Where there are none, a few peers run by the root's own loader, and the others are the machine's.
 //!
-//! What mounts something for others (nbdfuse) is none of the peers: nobody else would see it.
+//! Programs that mount something for others (nbdfuse) are none of the peers: nobody else would see the mount.
 //!
-//! `unsafe` here: what a child does between fork and exec, for which the standard library has no safe call, and leaving the
-//! namespaces of the parent, which is safe for a process of one thread.
+//! `unsafe` here: the child's steps between fork and exec, for which the standard library has no safe call. Also
+//! leaving the namespaces of the parent, which is safe for a process of one thread.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -56,11 +56,11 @@ pub const PEERS: &[PeerProgram] = &[
     peer("fio", "--version"),
 ];
 
-/// What comes with a peer and makes what that works on.
+/// A script that comes with a peer and makes its data folder.
 const MARIADB_INSTALL_DB: &str = "mariadb-install-db";
-/// Those that open no files of their own by absolute paths.
+/// Peers that open no files of their own by absolute paths.
 const LOADABLE: [&str; 4] = ["zstd", "memcached", "qemu-img", "sqlite3"];
-/// What of the machine is not shown in the root, which has its own.
+/// Folders of the machine that the root does not show, since it has its own.
 const OF_THE_ROOT: [&str; 8] = [
     "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc",
 ];
@@ -235,8 +235,8 @@ impl Root {
         root.with_context(told)
     }
 
-    /// Makes a root of one of the machine's own programs and what `ldd` tells that it is linked with; returns where the machine
-    /// has it, too.
+    /// Makes a root of one of the machine's own programs and its libraries by `ldd`. Returns the machine's path of it,
+    /// too.
     ///
     /// # Errors
     /// If the machine lacks either program, or a copy cannot be made or opened.
@@ -309,7 +309,7 @@ struct Chroot {
     root: CString,
     /// Folders and files of the machine, and their places in the root.
     mounts: Vec<(CString, CString)>,
-    /// What is written where to be root in a user namespace; nothing for who is root already.
+    /// Files to write, and their text, to be root in a user namespace; nothing for root itself.
     identity: Vec<(CString, String)>,
 }
 
@@ -366,7 +366,7 @@ impl Chroot {
             let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
             rustix::io::write(file, text.as_bytes())?;
         }
-        // What is mounted here is seen nowhere else; what goes elsewhere goes here.
+        // A mount made here is seen nowhere else; a mount made elsewhere comes here.
         mount(None, c"/", libc::MS_SLAVE | libc::MS_REC)?;
         for (from, to) in &self.mounts {
             mount(Some(from), to, libc::MS_BIND | libc::MS_REC)?;
@@ -423,7 +423,7 @@ mod tests {
         let of_child = fs::read_link(format!("/proc/{}/root", child.id())).unwrap();
         assert_eq!(of_child == folder, is_entered);
         assert!(!is_mounted(&folder));
-        // What it has mounted is not below what is removed meanwhile.
+        // Its mounts are not below the folder that is removed meanwhile.
         let kept = scratch.path().join("kept");
         fs::write(&kept, "kept").unwrap();
         fs::remove_dir_all(&folder).unwrap();

@@ -61,7 +61,7 @@ pub fn missing(cell: &CellRecord) -> Option<Finding> {
     })
 }
 
-/// What a run of a program used.
+/// The resources that a run of a program used.
 #[derive(Clone, Copy, Debug)]
 pub struct Used {
     pub wall_seconds: f64,

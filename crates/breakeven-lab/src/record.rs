@@ -1,10 +1,10 @@
 //! Records: what was measured, appended to a CSV file for each experiment.
 //!
-//! A file begins with a schema line and a header. Every row is one measurement run and says where it
-//! comes from. The rows of a cell are appended together, runs outermost, when the cell is done, so a
-//! cell that was cut off lacks its last rows, and is then not complete and not used. A cell that takes
-//! long keeps its runs one by one in a file beside the record until it is done ([`Unfinished`]).
-//! Fields hold neither commas, quotes nor line ends, so there is no quoting.
+//! A file begins with a schema line and a header. Every row is one measurement run and says where it comes from. The
+//! rows of a cell are appended together, runs outermost, when the cell is done. So a cell that was cut off lacks its
+//! last rows. It is then not complete and not used. A cell that takes long keeps its runs one by one in a file beside
+//! the record until it is done ([`Unfinished`]). Fields hold neither commas, quotes nor line ends, so there is no
+//! quoting.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -23,20 +23,20 @@ const COMMON_COUNT: usize = 9;
 /// One measurement run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What was done, where a cell does more than one thing.
+    /// The task, where a cell does more than one thing.
     pub task: String,
     /// Counted from 1. Rows of one run were measured side by side.
     pub run: usize,
     /// How many runs this contender has in the cell.
     pub runs: usize,
-    /// Who did it.
+    /// The contender's name.
     pub contender: String,
     /// The experiment's own columns.
     pub values: Vec<f64>,
 }
 
 impl Row {
-    /// What somebody did in a run, counted from 0, of so many.
+    /// A contender's row in a run, counted from 0, of so many.
     pub fn new(task: &str, contender: &str, (run, runs): (usize, usize), values: Vec<f64>) -> Row {
         Row {
             task: task.to_string(),
@@ -47,7 +47,7 @@ impl Row {
         }
     }
 
-    /// What each of some would have done, where something is missing for it.
+    /// Rows of contenders that could not run, where something is missing for them.
     pub fn unmeasured(task: &str, contenders: &[&str], columns: &[&str]) -> Vec<Row> {
         let values = || vec![f64::NAN; columns.len()];
         let row = |name: &&str| Row::new(task, name, (0, 1), values());

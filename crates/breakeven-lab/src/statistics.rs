@@ -1,8 +1,8 @@
 //! The statistics of a verdict: an interval about a median or a mean, and a target it lies in or not.
 //!
-//! What is paired run by run has a median, which a host that stands still for a while moves by one
-//! rank and a mean by as much as it stood. Ratios of unlike things are averaged as logarithms. Nothing is
-//! left out: there are no outliers here, only measurements.
+//! Paired runs have a median. A host that stands still for a while moves it by one rank, and a mean by as much as it
+//! stood. Ratios of unlike things are averaged as logarithms. Nothing is left out: there are no outliers here, only
+//! measurements.
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ impl Interval {
     /// If nothing was tried, or more was counted than was tried.
     pub fn of_share(counted: usize, tried: usize) -> Interval {
         assert!(tried > 0 && counted <= tried, "{counted} of {tried}");
-        // The share of which so few are the outer fortieth of what would be counted.
+        // The share at which this count is the outer fortieth of its distribution.
         let bound = |counted: usize| {
             let (mut low, mut high) = (0.0, 1.0);
             for _ in 0..60 {
@@ -86,9 +86,9 @@ impl Interval {
 
     /// Returns the median of what runs in pairs came to, ratios or differences, with its interval.
     ///
-    /// Source: the sign test, which asks nothing of how they are distributed. Ten values yield the
-    /// second least and the second largest, which cover the median 97.9 times in 100; fewer than six
-    /// cannot cover it 95 times, and yield their range.
+    /// Source: the sign test, which asks nothing of how they are distributed. Ten values yield the second least and the
+    /// second largest, which cover the median 97.9 times in 100. Fewer than six cannot cover it 95 times, and yield
+    /// their range.
     ///
     /// # Panics
     ///
@@ -108,8 +108,7 @@ impl Interval {
         }
     }
 
-    /// Returns the median of what some things came to over what others of the same runs did, with its
-    /// interval, as [`Interval::of_pairs`] does.
+    /// Returns the median of quotients of values of the same runs, with its interval, as [`Interval::of_pairs`] does.
     pub fn of_quotients(over: &[f64], under: &[f64]) -> Interval {
         let pairs = over.iter().zip(under);
         let quotients: Vec<f64> = pairs.map(|(over, under)| over / under).collect();
@@ -206,7 +205,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// What a run says about a claim, the worst last.
+/// The verdict of a run on a claim, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     Holds,

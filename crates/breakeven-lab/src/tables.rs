@@ -1,7 +1,7 @@
 //! Markdown from records, and its place in a page.
 //!
-//! A page keeps, for each experiment, a pair of marks; what stands between them is written by
-//! `breakeven-lab figures` from the records and by nobody else. The rest of the page is prose.
+//! A page keeps a pair of marks for each experiment. `breakeven-lab figures` alone writes the text between them, from
+//! the records. The rest of the page is prose.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,9 +13,9 @@ use crate::laboratory::Finding;
 use crate::record::{self, CellRecord, Record};
 use crate::statistics::{Interval, Verdict};
 
-/// What a page shows of what is recorded of an experiment.
+/// The part of an experiment's records that a page shows.
 pub struct Shown {
-    /// What is found; nothing where nothing is recorded, or nothing judged.
+    /// The findings; nothing where nothing is recorded, or nothing judged.
     pub findings: Vec<Finding>,
     /// Markdown: where the findings come from, their table, and tables beside it.
     pub text: String,
@@ -199,7 +199,7 @@ fn counts(findings: &[Finding], core: bool) -> String {
     )
 }
 
-/// Returns what is expected of an experiment, and by whom.
+/// Returns the expected figure of an experiment, with its source.
 pub fn expectation(experiment: &Experiment) -> String {
     format!(
         "Expected: {} {} ({})",
@@ -210,8 +210,8 @@ pub fn expectation(experiment: &Experiment) -> String {
 /// How many cells of an experiment that lose an overview names.
 const WORST_SHOWN: usize = 6;
 
-/// Returns a table of experiments: what each expects, the least and the greatest figure of its core
-/// cells, what they come to, and those that lose, the worst first.
+/// Returns a table of experiments: the expected figure of each, the least and the greatest figure of its core cells,
+/// their verdict, and those that lose, the worst first.
 pub fn overview(shown: &[(&Experiment, Vec<Finding>)]) -> String {
     let mut text = "Figures and verdicts are those of the core cells. Each experiment's own table has the variations, the intervals, and the \
          targets of cells that have their own.\n\n\

@@ -1,8 +1,8 @@
 //! Is the advice true? Predicted against found: ratios of every byte, and seconds of doing it.
 //!
-//! Every file is advised on as a user would have it, and once more in a fraction of the time, so
-//! that a sample is one; then every byte is compressed. What the verdict on time says is then done
-//! in a real folder, beside storing raw. Nothing is left out of a record that was printed as measured.
+//! Every file is advised on as for a user, and once more in a fraction of the time, so that a sample is one. Then every
+//! byte is compressed. The verdict on time is then carried out in a real folder, beside storing raw. Nothing is left
+//! out of a record that was printed as measured.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ const FILE_BYTES_MIN: u64 = 1_000_000;
 const READS_PER_WRITE: f64 = 3.0;
 const LINK: &str = "link";
 const TREE: &str = "all files";
-/// What the seconds are made of: the codec, and the medium's write and reads, with their sums.
+/// The parts of the seconds: the codec, and the medium's write and reads, with their sums.
 const PARTS: [&str; 5] = ["codec", "write", "read", "medium", "seconds"];
 
 fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
@@ -174,7 +174,7 @@ struct Sizes {
 /// Method and block size.
 type Way = (String, u64);
 
-/// The files on the medium, what surrounds them, and what every byte of them came to.
+/// The files on the medium, their surroundings, and the true sizes of all their bytes.
 struct Bench {
     folder: tempfile::TempDir,
     files: BTreeMap<String, u64>,
@@ -336,7 +336,7 @@ impl Bench {
         self.files.keys().filter(is_member)
     }
 
-    /// What a method makes of every byte of a file, or of all files, once it was found.
+    /// A method's sizes for every byte of a file, or of all files, once measured.
     fn truth(&self, name: &str, way: &Way) -> Sizes {
         let truths = self.truths.borrow();
         let mut all = Sizes::default();
@@ -521,8 +521,8 @@ impl Bench {
     }
 }
 
-/// Where both contenders store: the same bytes of the same file from the same memory, because
-/// both decide how fast a stream is, and neither is what the two differ in.
+/// The place of both contenders: the same bytes of the same file from the same memory. Both decide how fast a stream
+/// is, and the two contenders differ in neither.
 struct Place {
     file: Arc<dyn StorageFile>,
     image: Slab,
@@ -759,7 +759,7 @@ fn judge(cells: &[CellRecord]) -> Vec<Finding> {
     findings
 }
 
-/// Judges break-evens of links: whether the printed band holds the mean of what was found, and how far it is off.
+/// Judges break-evens of links: whether the printed band holds the mean of the measured ones, and how far it is off.
 fn judge_links(cells: &[CellRecord]) -> Vec<Finding> {
     let of_link = |cell: &&CellRecord| cell.rows.iter().any(|row| row.task == LINK);
     let of_link = cells.iter().filter(of_link);
@@ -803,13 +803,12 @@ fn rows_of<'a>(
     })
 }
 
-/// The seconds of one prediction: what was found over what was predicted, and whether the printed
-/// interval holds the mean of what was found.
+/// The seconds of one prediction: measured over predicted, and whether the printed interval holds the measured mean.
 struct Timed {
     question: String,
     found: Interval,
     held: bool,
-    /// By how many seconds the mean of what was found is more than what was predicted.
+    /// The measured mean less the predicted seconds.
     excess: f64,
 }
 
@@ -840,8 +839,7 @@ impl Timed {
     }
 }
 
-/// A core finding that there should be none of something, of which some are beyond doubt and the
-/// others may be noise.
+/// A core finding that there should be none of something. Some are beyond doubt and the others may be noise.
 fn none_of(question: &str, all: Interval, beyond_doubt: usize, note: String) -> Finding {
     let verdict = match Target::exactly(0.0).judge(all) {
         Verdict::Differs if beyond_doubt == 0 => Verdict::CannotTell,

@@ -1,8 +1,7 @@
 //! The races of the block interface against direct calls: same blocks, same targets, taking turns.
 //!
-//! What the compressors made is decoded by the library called directly and compared with the
-//! blocks; what the decoders made is compared with the blocks. Targets are overwritten before each
-//! turn, so that nobody passes by what another has left there.
+//! The library called directly decodes the compressors' output. That, and the decoders' output, is compared with the
+//! blocks. Targets are overwritten before each turn, so that nobody passes by what another has left there.
 
 use anyhow::{Result, ensure};
 use breakeven::codec::{Compressor, Decompressor, Method};
@@ -15,7 +14,7 @@ pub const USUAL: &str = "direct-usual";
 pub const BEST: &str = "direct-best";
 pub const CONTENDERS: [&str; 3] = [INTERFACE, USUAL, BEST];
 
-/// What a target holds before somebody's turn.
+/// The content of a target before a contender's turn.
 const UNWRITTEN: u8 = 0xA5;
 
 /// The working memory of the contender whose turn it is.

@@ -198,8 +198,8 @@ fn advice_judged(cells: &[CellRecord]) -> Vec<Finding> {
     cells.iter().map(of_cell).collect()
 }
 
-/// What a link holds beside what it sends: Linux lets the send buffer of a TCP connection grow to so many bytes. Its reader
-/// waits for a core as well, and is not to be what is measured.
+/// The buffer of a link: Linux lets the send buffer of a TCP connection grow to so many bytes. Its reader waits for a
+/// core as well, and is not to be what is measured.
 const SOCKET_BYTES: u64 = 4 << 20;
 const UNTOLD: &str = "pack untold";
 const STATICS: [&str; 4] = ["zstd -1", "zstd -3", "zstd -1 -T2", "zstd -3 -T2"];

@@ -1,5 +1,5 @@
-//! The survey behind the cuts of classes and what is believed of them: every class against every method, on files
-//! of many kinds.
+//! The survey behind the cuts of classes and the beliefs about them: every class against every method, on files of many
+//! kinds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -185,7 +185,7 @@ impl Seen<'_> {
         Class::from_content_number(self.values[column] as u16)
     }
 
-    /// What does not shrink is stored raw.
+    /// A block that does not shrink is stored raw.
     fn ln_stored(&self) -> f64 {
         (self.values[1] / self.values[0]).min(1.0).ln()
     }
@@ -250,7 +250,7 @@ fn judge(cells: &[CellRecord]) -> Vec<Finding> {
     findings
 }
 
-/// Returns a table of the classes: blocks, and how far what was measured lies from what is believed.
+/// Returns a table of the classes: blocks, and the distance of measurement from belief.
 fn classes(cells: &[CellRecord]) -> String {
     let profile = Profile::default();
     let mut errors: BTreeMap<Class, (Vec<[f64; 3]>, Vec<f64>)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What the block interface costs: `codec` against direct calls of the same C libraries.
+//! The cost of the block interface: `codec` against direct calls of the same C libraries.
 
 use std::fmt;
 use std::path::Path;
@@ -255,7 +255,7 @@ fn judge_task(cell: &CellRecord, task: &str) -> Finding {
     }
 }
 
-/// What the interface is compared with.
+/// The other side of a comparison with the interface.
 enum Peer {
     /// The one of two ways that was faster over all runs.
     Faster(&'static str),
@@ -305,8 +305,8 @@ mod tests {
     use super::*;
     use crate::statistics::Verdict;
 
-    /// A cell of 10 runs in which the interface takes 1.00 to 1.02 seconds, and the direct
-    /// contenders as many times that as is said, the first one wavering by as much as `waver`.
+    /// A cell of 10 runs in which the interface takes 1.00 to 1.02 seconds. The direct contenders take the given
+    /// multiples of that, and the first one wavers by `waver`.
     fn cell(parameters: &str, usual: f64, best: f64, waver: f64) -> CellRecord {
         let runs = 10;
         let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! What a decision costs: nanoseconds of a pick, alone, with what a place adds, and in a stream.
+//! The cost of a decision: nanoseconds of a pick, alone, with a place's own costs, and in a stream.
 
 use std::hint::black_box;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What this project claims of itself.
+//! This project's claims about itself.
 
 mod advise_accuracy;
 mod advise_compare;

@@ -1,5 +1,5 @@
-//! `breakeven pack` as a user meets it, beside `zstd` and `xz`, on what nothing was tuned on: an archive of this
-//! machine's own documents and headers, and real files.
+//! `breakeven pack` as a user meets it, beside `zstd` and `xz`, on untuned data: an archive of this machine's own
+//! documents and headers, and real files.
 //!
 //! Both are the programs themselves, started anew each time. The archive is made by `tar` when it is first wanted,
 //! so it differs from machine to machine; its length stands beside the figures.
@@ -26,7 +26,7 @@ use crate::record::{CellRecord, Row};
 use crate::statistics::{Interval, Target};
 use crate::tables;
 
-/// What is archived, documents first: they hold packed files, which repeat; headers are text, which does.
+/// The archived folders, documents first: they hold packed files, which repeat; headers are text, which does.
 pub(super) const FOLDERS: [&str; 2] = ["usr/share/doc", "usr/include"];
 pub(super) const PACK: &str = "pack";
 pub(super) const RUNS: usize = 10;
@@ -162,7 +162,7 @@ pub(super) fn archive(folders: &[&str], bytes_max: u64, target: &Path) -> Result
     Ok(())
 }
 
-/// What a program used.
+/// The resources that a program used.
 pub(super) struct Used {
     stored_bytes: u64,
     wall_seconds: f64,
@@ -284,7 +284,7 @@ pub(super) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// What is packed: its name, and how it is made.
+/// A packed input: its name, and its maker.
 type Made = (&'static str, Box<dyn Fn(&Path) -> Result<()>>);
 
 fn inputs(laboratory: &Laboratory) -> Vec<Made> {
@@ -525,7 +525,7 @@ pub(super) fn halves(part: u64, target: &Path) -> Result<()> {
     Ok(fs::remove_file(&half)?)
 }
 
-/// All contenders send a file in turn, each over a link of its own.
+/// All contenders send a file, alternating, each over a link of its own.
 pub(super) fn race_links(
     contenders: &[(String, Vec<String>)],
     raw: &Path,
@@ -537,7 +537,7 @@ pub(super) fn race_links(
     for run_index in 0..runs {
         rows.extend(interleave::in_turn(run_index, contenders.len(), |index| {
             let (name, words) = &contenders[index];
-            // What cat makes is no stream.
+            // The output of cat is no stream.
             if run_index == 0 && words[0] != "cat" {
                 let made = raw.with_extension("made");
                 run(words, raw, &mut File::create(&made)?)?;
@@ -593,8 +593,8 @@ fn links_judged(cells: &[CellRecord]) -> Vec<Finding> {
 /// Time within which two are held to be the same.
 const SAME_TIME: f64 = 0.98;
 
-/// Finds what pack takes of something beside its time. What takes less time by more than what two are held to be the same within
-/// may take more core seconds, of which nothing is to be found then: they stand beside its time.
+/// Finds what pack takes of something beside its time. A contender that is faster by more than the margin of equality
+/// may take more core seconds. Then there is no finding: they stand beside its time.
 fn taken(cell: &CellRecord, other: &str, what: &str, column: usize) -> Option<Finding> {
     let is_sooner = over(cell, PACK, other, WALL).middle < SAME_TIME;
     let target = Target {

@@ -1,5 +1,5 @@
-//! `breakeven pack` that must find out its link beside what was told it and beside `cat`, and its strategies beside the levels of `zstd`
-//! that take the same time.
+//! `breakeven pack` that measures its link, beside one with a given link and beside `cat`. Its strategies beside the
+//! levels of `zstd` that take the same time.
 
 use std::fs;
 use std::io::Write;
@@ -100,7 +100,8 @@ fn make(name: &str, laboratory: &Laboratory, target: &Path) -> Result<()> {
     }
 }
 
-/// Measures cells, each of which packs what its first word names; those of real data only where there are some.
+/// Measures cells, each of which packs the input that its first word names; those of real data only where there are
+/// some.
 pub(super) fn measure<'a>(
     laboratory: &'a Laboratory,
     (key, parameters, runs): (&str, &str, usize),
@@ -163,7 +164,7 @@ fn auto_judged(cells: &[CellRecord]) -> Vec<Finding> {
             if cell.column(TASK, other, WALL).is_empty() {
                 continue;
             }
-            // What finding out the link takes is allowed for in the first 64 MB.
+            // The first 64 MB have an allowance for measuring the link.
             let high = if is_long || one == PACK { 1.05 } else { 1.10 };
             let (target, found) = (Target { low: 0.0, high }, over(cell, one, other, WALL));
             findings.push(Finding {
@@ -216,7 +217,7 @@ fn measure_strategies(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     measure(laboratory, (STRATEGIES.key, &zstd, RUNS), &plans, race)
 }
 
-/// All contenders write a file of their own in turn.
+/// All contenders write a file of their own, alternating.
 fn race_files(program: &str, raw: &Path, runs: usize) -> Result<Vec<Row>> {
     let (name, made) = (text(raw), raw.with_extension("made"));
     let stream = text(&made);

@@ -1,4 +1,5 @@
-//! What it costs to start a peer out of a root of its own: the machine's own zstd as it is, and out of a root that holds it alone.
+//! The cost of starting a peer out of a root of its own: the machine's own zstd as it is, and out of a root that holds
+//! it alone.
 
 use std::fs;
 use std::process::{Command, Stdio};

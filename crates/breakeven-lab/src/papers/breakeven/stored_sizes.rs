@@ -80,7 +80,7 @@ const METHODS: &[&str] = &[
     "delta4+xz:6",
 ];
 
-/// What is compressed, by what and in which pieces.
+/// The compressed data, the method and the size of the pieces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     data: String,

@@ -40,7 +40,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const TASK: &str = "bulk";
 const TWO: &str = "breakeven by two threads";
 const ONE: &str = "breakeven by one thread";
-/// What it is called in records, as whom the script works, and what our URI has.
+/// Its name in records, the script's mode, and the options of our URI.
 const CONTENDERS: [(&str, &str, &str); 4] = [
     (TWO, OURS, "&threads=2"),
     (ONE, OURS, "&threads=1"),

@@ -109,7 +109,7 @@ fn rows(laboratory: &Laboratory, runs: usize, count: usize) -> Result<Vec<Row>> 
     Ok(rows)
 }
 
-/// Has a program do its part; returns what that took, and the length of what it made.
+/// Has a program do its part; returns its usage and the length of its output.
 fn turn(folder: &Path, task: &str, contender: &str) -> Result<(Used, u64)> {
     let [small, back] = ["small", "back"].map(|end| format!("{contender}.{end}"));
     let (from, to) = match task {
@@ -138,7 +138,7 @@ fn turn(folder: &Path, task: &str, contender: &str) -> Result<(Used, u64)> {
     let mut used = programs::run(&mut command)?;
     let made = std::fs::File::open(folder.join(to))?;
     if contender == "zstd" {
-        // What it wrote is to last, as ours does.
+        // Its output is to last, as ours does.
         let (begun, meter) = (Instant::now(), Meter::start(Scope::Process));
         made.sync_all()?;
         used.wall_seconds += begun.elapsed().as_secs_f64();

@@ -72,12 +72,12 @@ const COLUMNS: &[&str] = &[
 const SLOW: usize = 4;
 /// How many of 2,000 requests write, by LinkBench's mix.
 const WRITES: f64 = 620.0;
-/// What a process has where the data exceed it, Python's own part included.
+/// A process's memory where the data exceed it, Python's own part included.
 const MEMORY_BYTES: u64 = 32 << 20;
 /// A cell with fewer nodes is none to judge a size by.
 const JUDGED_NODES: usize = 1000;
 
-/// What a cell asks for.
+/// The question of a cell.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Memory,

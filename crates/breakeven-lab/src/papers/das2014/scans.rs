@@ -52,7 +52,8 @@ const ANSWER: usize = 3;
 const TASKS: [&str; 2] = ["q1", "q8"];
 const CONTENDERS: [&str; 2] = [OURS, DELETE];
 
-/// A cell: its name, what our URI has, the memory of a process, and the targets of both queries, none for a variation.
+/// A cell: its name, the options of our URI, the memory of a process, and the targets of both queries, none for a
+/// variation.
 type Case = (&'static str, &'static str, Option<u64>, Option<[f64; 2]>);
 
 const CASES: [Case; 4] = [

@@ -1,4 +1,4 @@
-//! What a history of messages takes: when it was made, and after five times as many rows were written over.
+//! The bytes of a history of messages: when it was made, and after five times as many rows were written over.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! What databases of others take: one of real data, and LinkBench's graph, when they were imported and after every row was
-//! written five times again.
+//! The bytes of other databases: one of real data, and LinkBench's graph, when they were imported and after every row
+//! was written five times again.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

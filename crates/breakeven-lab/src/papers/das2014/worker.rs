@@ -1,5 +1,5 @@
-//! The databases' work, done by Debian's Python in a process of its own, so that what it wrote and the processor time
-//! it took are the system's figures.
+//! The databases' work, done by Debian's Python in a process of its own. So its bytes and processor time are the
+//! system's figures.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -16,7 +16,7 @@ use crate::statistics::{Interval, Target, Verdict};
 /// Debian's, which loads extensions; others on the path may not.
 const PYTHON: &str = "/usr/bin/python3";
 const VERSIONS: &str = "import platform, sqlite3; print('Python', platform.python_version(), 'SQLite', sqlite3.sqlite_version)";
-/// What does tasks on messages.
+/// The script of tasks on messages.
 pub const SCRIPT: &str = concat!(include_str!("connect.py"), include_str!("worker.py"));
 
 pub const OURS: &str = "breakeven";
@@ -46,7 +46,7 @@ fn python() -> Command {
     found.unwrap_or_else(|| Command::new(PYTHON))
 }
 
-/// Says what a cell is measured with, or what is missing for it.
+/// Returns the versions of a cell's programs, or the missing ones.
 pub fn parts() -> String {
     let version = python().args(["-c", VERSIONS]).output();
     match (version, extension()) {
@@ -81,18 +81,18 @@ pub fn run(
     work.told(folder, contender, task)
 }
 
-/// What a script is to do.
+/// The work of a script.
 #[derive(Clone, Copy)]
 pub struct Work<'a> {
-    /// What follows on `connect.py`.
+    /// The text after `connect.py`.
     pub script: &'a str,
-    /// What it tells.
+    /// The columns that it prints.
     pub columns: &'a [&'a str],
-    /// What is appended to the URI of our database.
+    /// The parameters appended to the URI of our database.
     pub parameters: &'a str,
     pub count: usize,
     pub run: usize,
-    /// What bounds its memory.
+    /// The bound of its memory.
     pub memory: Option<&'a MemoryGroup>,
 }
 
@@ -161,7 +161,7 @@ pub fn finding(cell: &CellRecord, question: String, found: Interval, target: Tar
     }
 }
 
-/// Returns what joules of processor time are told by, as words of a cell's parameters.
+/// Returns the source of joules of processor time, as words of a cell's parameters.
 ///
 /// # Errors
 /// If the machine does not tell what it is.
@@ -174,7 +174,7 @@ pub fn energy() -> Result<String> {
     ))
 }
 
-/// Shows the joules of processor time in a cell, in thousandths; nothing where it does not say what they are told by.
+/// Shows the joules of processor time in a cell, in thousandths; nothing where the cell names no source of them.
 pub fn millijoules(cell: &CellRecord, cpu_seconds: f64) -> String {
     let watts = cell
         .parameter("watts")

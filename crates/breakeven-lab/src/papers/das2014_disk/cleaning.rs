@@ -1,5 +1,5 @@
-//! What a client notices of cleaning: the slowest of its requests while another writes the disk over, against those of a
-//! disk on which nothing has to be cleaned.
+//! A client's view of cleaning: its slowest requests while another writes the disk over, against those on a disk that
+//! needs no cleaning.
 
 use std::path::Path;
 use std::time::Duration;
@@ -73,7 +73,7 @@ const JOBS: [(&str, &str); 2] = [
 ];
 /// Writes that leave a little dead everywhere.
 const OVERWRITE: [&str; 2] = ["--rw=randwrite", "--bsrange=4k-64k"];
-/// What the other client writes in a second: several times what the disk may be longer than what is live.
+/// The other client's bytes in a second: several times the slack that the disk may have over its live bytes.
 const RATE: &str = "--rate=32m";
 /// The other client is at work by then.
 const BEGUN: Duration = Duration::from_millis(300);
@@ -88,7 +88,7 @@ struct Length {
 }
 
 impl Length {
-    /// Of which four fifths are written.
+    /// Four fifths of it are written.
     fn disk_bytes(self) -> u64 {
         self.written_bytes / 4 * 5
     }

@@ -1,5 +1,4 @@
-//! What looking for equal blocks costs and saves, by how many of them there are: the library's disk on a real file, no
-//! server between.
+//! Costs and savings of looking for equal blocks, by their share: the library's disk on a real file, without a server.
 
 use std::path::Path;
 

@@ -131,7 +131,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     laboratory.measure(EXPERIMENT.key, COLUMNS, CELLS.map(cell).into())
 }
 
-/// The mounted file system that a database stands on, and what serves it; the former goes first.
+/// The mounted file system under a database, and its server. The mount goes first.
 enum Ground {
     Served { mounted: Mounted, _server: Server },
     Native(Device),

@@ -1,6 +1,6 @@
-//! Das and others 2014, "NVM compression - hybrid flash-aware application level compression": a layer with a sparse
-//! address space, trim and atomic writes, below programs that know nothing of it. Here it is a disk
-//! served by NBD, against a plain file served by nbdkit to the same client.
+//! Das and others 2014, "NVM compression - hybrid flash-aware application level compression". It is a layer with a
+//! sparse address space, trim and atomic writes, below unaware programs. Here it is a disk served by NBD, against a
+//! plain file served by nbdkit to the same client.
 //!
 //! | file | what it is |
 //! |---|---|

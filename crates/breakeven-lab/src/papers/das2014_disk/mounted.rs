@@ -73,7 +73,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // What is not there needs not go.
+        // An absent file system needs no unmount.
         if self.is_mounted {
             let _ = run(Command::new("umount").arg(&self.point));
         }

@@ -1,5 +1,5 @@
-//! What others store compressed disks by, met the same way: qcow2 behind QEMU's own server, and a plain file on btrfs with
-//! compression; and what longer blocks of ours cost short writes.
+//! The compressed disks of others, by the same path: qcow2 behind QEMU's own server, and a plain file on btrfs with
+//! compression. Also the cost of our longer blocks for short writes.
 
 use std::path::Path;
 
@@ -135,7 +135,7 @@ fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
 struct Served {
     server: Server,
     device: Device,
-    /// What the file system took before there was anything on it.
+    /// The file system's bytes while it was empty.
     empty_bytes: f64,
     _folders: [tempfile::TempDir; 2],
 }

@@ -175,7 +175,7 @@ impl Drop for Server {
     }
 }
 
-/// What fio tells of a job.
+/// fio's report on a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Told {
     pub bytes: f64,

@@ -1,4 +1,4 @@
-//! What clones take, and what overwriting leaves: the library's disk on a real file, no server between.
+//! The bytes of clones, and the garbage of overwriting: the library's disk on a real file, without a server.
 //!
 //! Sizes have no noise but are the file's, with all that waits to be used again in it.
 

@@ -1,5 +1,5 @@
-//! A disk of a TiB of which blocks are written all over, so that its map is as large as so many blocks make it: what the
-//! server needs of memory for that, and how fast it is then.
+//! A disk of a TiB with blocks written all over, so that its map is as large as so many blocks make it. The figures are
+//! the server's memory for that, and its speed then.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ const RESIDENT: usize = 2;
 const DISK_BYTES: u64 = 1 << 40;
 /// A cell with less written is none to judge by.
 const JUDGED_BYTES: u64 = 256 << 20;
-/// What is read, and its numbers: those of the writes that filled the disk.
+/// The seed of the reads: that of the writes that filled the disk.
 const SEED: &str = "--randseed=2014";
 
 const JOBS: [(&str, &[&str]); 2] = [

@@ -1,6 +1,6 @@
 //! Reads and writes of a disk through NBD against a plain file through nbdkit.
 //!
-//! Both servers run all the time and serve one client in turn; files lie in a folder beside the records.
+//! Both servers run all the time and serve one client, alternating. Files lie in a folder beside the records.
 
 use std::path::Path;
 
@@ -66,7 +66,7 @@ struct Case {
     target: Target,
 }
 
-/// Noise and zeros in turn within a block.
+/// Noise and zeros alternate within a block.
 const MIXED: &str = "--buffer_compress_chunk=512";
 
 const CASES: [Case; 7] = [

@@ -1,5 +1,5 @@
-//! Writes of 16 KiB against trims of a part of them, by two threads: the paper's Figure 14, on file systems and on a disk of
-//! ours, in a file system as well.
+//! Writes of 16 KiB against trims of a part of them, by two threads. It is the paper's Figure 14, on file systems and
+//! on a disk of ours, in a file system as well.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -89,7 +89,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     laboratory.measure(EXPERIMENT.key, COLUMNS, cells.collect())
 }
 
-/// What is written to: a file, or a disk.
+/// The target of the writes: a file, or a disk.
 enum Written {
     File(File),
     Disk(Disk, Box<Volume>),
@@ -210,7 +210,7 @@ fn rows(
     Ok(rows)
 }
 
-/// Returns the seconds that two threads take, one of which writes while the other trims.
+/// Returns the seconds of two threads: one writes while the other trims.
 fn work(target: &Written, pieces: &[Vec<u8>], trim_bytes: u64) -> Result<f64> {
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -228,7 +228,7 @@ fn work(target: &Written, pieces: &[Vec<u8>], trim_bytes: u64) -> Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Every piece is there up to its end, which is zeros or what was written: the threads were not in step.
+/// Every piece is there up to its end, which is zeros or written bytes: the threads were not in step.
 fn check(target: &Written, pieces: &[Vec<u8>], trim_bytes: u64) -> Result<()> {
     let mut found = vec![0; WRITE_BYTES as usize];
     let kept = (WRITE_BYTES - trim_bytes) as usize;

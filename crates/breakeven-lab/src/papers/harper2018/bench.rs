@@ -19,7 +19,7 @@ use crate::data;
 use crate::interleave::{self, Batch, Plan, Race};
 use crate::record::Row;
 
-/// What a run measured of one contender.
+/// The measurements of one contender in a run.
 pub const COLUMNS: &[&str] = &[
     "pages",
     "raw_bytes",
@@ -33,13 +33,13 @@ const STORED_BYTES: usize = 2;
 const WALL_SECONDS: usize = 3;
 const CPU_SECONDS: usize = 4;
 
-/// What a target holds before somebody's turn.
+/// The content of a target before a contender's turn.
 const UNWRITTEN: u8 = 0xA5;
 /// Parts that the pages are cut into for each thread, so that none waits long for another.
 const SHARES_PER_THREAD: usize = 2;
 /// The extents taken from a file, one or more of the largest pages.
 const EXTENT_BYTES: usize = 64 << 10;
-/// Which way a codec works.
+/// The direction of a codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Compress,
@@ -214,7 +214,7 @@ fn work(workspace: &mut Workspace, mut share: Share) -> breakeven::Result<Share>
     Ok(share)
 }
 
-/// Who does the shares of a turn.
+/// The threads that do the shares of a turn.
 enum Crew {
     Nobody,
     /// The thread that keeps the time.

@@ -1,7 +1,7 @@
 //! Figures 1, 3, 10, 12 and 13: the cache of the thesis, with its Table 4 and with ours.
 //!
-//! Nothing is timed here: the model of the library is fed with the costs of `harper2018/costs`, run
-//! by run, so that the error of the times becomes the error of the answer.
+//! Nothing is timed here. The library's model gets the costs of `harper2018/costs`, run by run, so that the error of
+//! the times becomes the error of the answer.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const PAYS: Target = Target::at_least(1.0);
-/// What is true of zstd in Figure 12b.
+/// The truth about zstd in Figure 12b.
 const NEVER_PAYS: Target = Target {
     low: 0.0,
     high: 1.0,
@@ -64,7 +64,7 @@ const BEST_SHARE: usize = 2;
 const PAYS_FROM: usize = 3;
 /// Shares of memory that are compared: hundredths.
 pub const SHARES: u32 = 100;
-/// What the task is called in which the published ratios take the place of ours.
+/// The name of the task with the published ratios in the place of ours.
 const HIS_RATIOS: &str = "his-ratios";
 
 /// A cache of Figure 12.

@@ -1,10 +1,10 @@
 //! The data of the thesis, as far as it is at hand.
 //!
-//! He took the twelve files of the Silesia corpus and three B-trees of the Mouse Genome Database
-//! (Table 2: integers 11 times each, timestamps and texts nearly unique; 31.2 % of the bytes). Of
-//! Silesia four files are at hand; B-trees of another PostgreSQL database stand in for his: integers
-//! 88 times each and unique texts of 32 bytes, a third of the bytes. PostgreSQL 13 and later store
-//! equal keys once: the same integers deduplicated are shown beside, not among them.
+//! He took the twelve files of the Silesia corpus and three B-trees of the Mouse Genome Database (Table 2). These have
+//! integers 11 times each, timestamps and texts nearly unique, and are 31.2 % of the bytes. Of Silesia four files are
+//! at hand. B-trees of another PostgreSQL database stand in for his: integers 88 times each and unique texts of 32
+//! bytes, a third of the bytes. PostgreSQL 13 and later store equal keys once: the same integers deduplicated are shown
+//! beside, not among them.
 
 use std::path::Path;
 
@@ -28,11 +28,11 @@ const GENERATED: [Kind; 3] = [Kind::Text, Kind::Rows, Kind::Numbers];
 
 /// Why generated data do not tell about the thesis's.
 pub const GENERATED_DATA: &str = "generated data";
-/// What a cell's parameters say of its data.
+/// The name of the data in a cell's parameters.
 const LABEL_REAL: &str = "silesia-part+btrees";
 const LABEL_GENERATED: &str = "generated";
 
-/// What a file stands for.
+/// The set that a file stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
     /// Part of the Silesia corpus.

@@ -62,7 +62,7 @@ const CACHED: &str = "page faults through the page cache";
 pub enum Count {
     /// Everything in bulk, page faults four in flight.
     Thesis,
-    /// What somebody waits for who needs one page.
+    /// The wait for one page.
     Waiting,
 }
 

@@ -1,8 +1,7 @@
 //! Tables 1 and 3, Figures 4 and 5: what reading costs, by the size of a block.
 //!
-//! The probe of the library measures in the place of fio: direct I/O, blocks of 4 to 128 KiB in
-//! sequence, at random and nine to one, four in flight as in his Appendix C. A run is one probe
-//! with a scratch file of its own.
+//! The library's probe measures in the place of fio. It reads with direct I/O, blocks of 4 to 128 KiB in sequence, at
+//! random and nine to one, four in flight as in his Appendix C. A run is one probe with a scratch file of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -47,7 +47,7 @@ impl Fault {
     }
 }
 
-/// Who faults: the disk itself, or the system's memory before it.
+/// The source of a fault: the disk itself, or the system's memory before it.
 pub const DISK: &str = "disk";
 pub const PAGE_CACHE: &str = "page-cache";
 

@@ -1,10 +1,10 @@
 //! Harper 2018, "Viability of time-memory trade-offs in large data sets": does a cache pay that
 //! keeps part of its buffers compressed?
 //!
-//! Ratios of pages (Figures 6 and 7), what devices cost (Tables 1 and 3, Figures 4 and 5), how fast
-//! codecs are (Figures 8 and 9), Table 4, and what follows for a cache (Figures 1, 3, 10, 12 and
-//! 13). Its data are not all at hand, see [`corpus`], and its machine is not
-//! this one, so a claim is tested by its shape and the published figure stands beside ours.
+//! Ratios of pages (Figures 6 and 7), costs of devices (Tables 1 and 3, Figures 4 and 5), speeds of codecs (Figures 8
+//! and 9), Table 4. The conclusions for a cache are Figures 1, 3, 10, 12 and 13. Its data are not all at hand, see
+//! [`corpus`], and its machine is not this one. So a claim is tested by its shape and the published figure stands
+//! beside ours.
 
 mod bench;
 mod cache;
@@ -35,7 +35,7 @@ pub struct Claim<'a> {
     /// Whether it decides the verdict of the experiment.
     pub core: bool,
     pub target: Target,
-    /// What the thesis found, and what else a reader wants to know.
+    /// The thesis's finding, and other facts for a reader.
     pub note: &'a str,
 }
 

@@ -16,7 +16,7 @@ use crate::chart::{self, GREY, Look, Note, Panel, Quantity, Row, Series, Value, 
 use crate::experiment::Picture;
 use crate::record::CellRecord;
 
-/// What every figure of data must say.
+/// The note that every figure of data must have.
 const PART: &str = "4 of the 12 files of Silesia; two PostgreSQL B-trees in the place of three of the Mouse Genome Database";
 
 fn picture(name: &str, caption: String, svg: String) -> Picture {

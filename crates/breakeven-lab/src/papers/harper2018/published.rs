@@ -54,8 +54,8 @@ impl PublishedCodec {
         Some(self.page_times(Way::Compress, true).0? + decompress?)
     }
 
-    /// Returns the codec of the model at the rates of Table 4; what is not printed is NaN, and
-    /// counts in no figure of the thesis.
+    /// Returns the codec of the model at the rates of Table 4. A rate that is not printed is NaN, and counts in no
+    /// figure of the thesis.
     pub fn buffer_codec(&self) -> BufferCodec {
         let seconds = |way, bulk| {
             let us = self.page_times(way, bulk).0;

@@ -258,8 +258,8 @@ pub mod tests {
     use crate::record::Row;
     use crate::statistics::Verdict;
 
-    /// A cell of 10 runs in which deflate encodes in 100 us, decoding is `decodes` times as fast,
-    /// zstd `zstd` times as fast as deflate, and two threads `gain` times as fast as one.
+    /// A cell of 10 runs in which deflate encodes in 100 us. Decoding is `decodes` times as fast, zstd `zstd` times as
+    /// fast as deflate, and two threads `gain` times as fast as one.
     pub fn cell(data: &str, decodes: f64, zstd: f64, gain: f64) -> CellRecord {
         let mut rows = Vec::new();
         for run in 1..=10 {

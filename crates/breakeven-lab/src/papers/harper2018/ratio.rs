@@ -54,7 +54,7 @@ pub const COLUMNS: &[&str] = &["raw_bytes", "stored_bytes"];
 pub const PAGE_BYTES: [u64; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// The page that the thesis goes on with.
 pub const PAGE: u64 = 8 << 10;
-/// What the task of a whole file is called, beside the bytes of a page.
+/// The task's name for a whole file, beside the bytes of a page.
 const WHOLE: &str = "whole";
 const GENERATED_BYTES: u64 = 1 << 20;
 
@@ -290,8 +290,8 @@ pub mod tests {
     use crate::data::{Kind, SEED};
     use crate::statistics::Verdict;
 
-    /// Cells of real names in which `kept` of the published share is left at 8 KiB, and in which
-    /// pages of 16 KiB are `gain` times as good as those of 8 KiB.
+    /// Cells of real names. Pages of 8 KiB keep `kept` of the published share, and pages of 16 KiB are `gain` times as
+    /// good as those of 8 KiB.
     pub fn cells(names: &[&str], kept: f64, gain: f64) -> Vec<CellRecord> {
         let cell = |name: &&str| {
             let mut rows = Vec::new();

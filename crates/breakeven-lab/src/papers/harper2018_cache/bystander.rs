@@ -1,7 +1,7 @@
 //! Somebody else's work on the same machine: how much of it is done while a cache works beside it.
 //!
-//! A bystander looks up numbers in a table of 1 MiB, each place given by the number before, so that
-//! it wants a core and its caches, as a program that uses the cache's data does.
+//! A bystander looks up numbers in a table of 1 MiB, each place given by the number before. So it wants a core and its
+//! caches, as a program that uses the cache's data does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -38,7 +38,7 @@ pub struct Case {
     pub is_core: bool,
 }
 
-/// What a run of a case is about.
+/// The subject of a case's run.
 pub struct Plan {
     pub keys: Vec<u64>,
     pub memory_bytes: u64,

@@ -1,9 +1,8 @@
-//! What is cached: pages of five kinds, from those that shrink most to those that do not, and the
-//! traces by which they are asked for.
+//! The cached data: pages of five kinds, from those that shrink most to those that do not, and the traces of their
+//! accesses.
 //!
-//! A kind is named for what its real files are; its ratio is measured and stands in the record. Where
-//! no folder of data is given, and in a quick run, each kind has a generated one in its place, and no
-//! claim is judged.
+//! A kind is named for its real files. Its ratio is measured and stands in the record. Where no folder of data is
+//! given, and in a quick run, each kind has a generated one in its place, and no claim is judged.
 
 use std::path::Path;
 

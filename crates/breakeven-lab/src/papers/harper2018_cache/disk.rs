@@ -340,7 +340,7 @@ fn values(
     let misses = after.misses - before.misses;
     let cpu = usage.cpu.total();
     Ok(vec![
-        // What one thread waits for one access.
+        // The wait of one thread for one access.
         1e6 * usage.wall.0 * measured.len() as f64 / accesses,
         1e6 * cpu.0 / accesses,
         1e6 * power.core_energy(cpu).0 / accesses,

@@ -1,9 +1,8 @@
-//! Figures 10, 12 and 13 of the thesis measured instead of computed: hit ratio and time of an access
-//! over the compressed share of memory, and what is left if codecs cost nothing.
+//! Figures 10, 12 and 13 of the thesis, measured instead of computed. They show hit ratio and time of an access over
+//! the compressed share of memory, and the remainder if codecs cost nothing.
 //!
-//! His caches of 15 GB before 200 and 500 GB are scaled to the same proportions. Every split has a
-//! cache of its own; all are warmed first and then work in turn on the same pieces of the accesses,
-//! so that each piece is a run.
+//! His caches of 15 GB before 200 and 500 GB are scaled to the same proportions. Every split has a cache of its own.
+//! All are warmed first and then alternate on the same pieces of the accesses, so that each piece is a run.
 
 use std::path::Path;
 
@@ -95,7 +94,7 @@ pub const MODEL: Experiment = Experiment {
 };
 
 const PAYS: Target = Target::at_least(1.0);
-/// What is true of zstd in Figure 12b.
+/// The truth about zstd in Figure 12b.
 const NEVER_PAYS: Target = Target {
     low: 0.0,
     high: 1.0,
@@ -249,7 +248,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
 struct Split<'a> {
     method: &'static str,
     share: u32,
-    /// What the method makes of the pages.
+    /// The method's ratio on the pages.
     ratio: f64,
     replay: Replay<'a>,
 }

@@ -1,8 +1,7 @@
 //! The replacement policy alone: hit ratios of blocks of one size, nothing compressed, against LRU,
 //! ARC and S3-FIFO on traces that others published.
 //!
-//! Our shard counts bytes and works by slabs, so how many blocks it holds is found by running it: the
-//! others get as many as it held in the mean.
+//! Our shard counts bytes and works by slabs, so a run finds how many blocks it holds. The others get its mean.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -69,7 +68,7 @@ const PERCENTS: [u64; 3] = [1, 10, 25];
 const KEYS_MAX: usize = 1_000_000;
 const QUICK_KEYS: usize = 20_000;
 const BLOCK_BYTES: usize = 512;
-/// What an entry takes beside its block, about: the budget is only a wish.
+/// The rough bytes of an entry beside its block: the budget is only a wish.
 const ENTRY_BYTES: u64 = 120;
 /// Accesses between two looks at how many blocks are held.
 const LOOK_EVERY: usize = 1024;

@@ -76,7 +76,7 @@ const PAGE_BYTES: usize = 4 << 10;
 const LINE_BYTES: usize = 64;
 const THREADS: [(&str, usize); 2] = [("one thread", 1), ("two threads", 2)];
 
-/// What is read of a page.
+/// The part of a page that is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Touch {
     Nothing,
@@ -108,10 +108,9 @@ struct Access {
     place: usize,
 }
 
-/// A cache that holds pages. What is called in its implementations are the caches' own functions, which go
-/// before those of a trait.
+/// A cache that holds pages. The implementations call the caches' own functions, which go before those of a trait.
 trait Pages: Sync + Sized {
-    /// What keeps a page alive.
+    /// The guard that keeps a page alive.
     type Held: Deref<Target: AsRef<[u8]>>;
     /// Makes a cache with room for all pages.
     fn new(length: Length) -> Result<Self>;
@@ -156,7 +155,7 @@ mod peers {
     pub type Moka = moka::sync::Cache<u64, Arc<[u8]>>;
     pub type Foyer = foyer_memory::Cache<u64, Box<[u8]>>;
 
-    /// What differs between the two that hand out an `Arc` is their type.
+    /// The two that hand out an `Arc` differ in its type.
     macro_rules! pages_of_arcs {
         ($cache:ty) => {
             impl Pages for $cache {
@@ -322,11 +321,11 @@ fn all_kinds<P: Pages>(length: Length, accesses: &[Vec<Access>]) -> Result<Vec<T
     TOUCHES.into_iter().map(time).collect()
 }
 
-/// Lets each thread make its accesses, after a round without the clock; returns what the slower one took for
-/// one of them, and what a hit took of processors in the mean.
+/// Lets each thread make its accesses, after a round without the clock. Returns the slower one's time of an access, and
+/// the mean processor time of a hit.
 fn time<P: Pages>(cache: &P, touch: Touch, accesses: &[Vec<Access>]) -> Result<Taken> {
     let start = Barrier::new(accesses.len());
-    // Who is alone waits for nobody.
+    // A single thread waits for nobody.
     let is_alone = accesses.len() == 1;
     let one = |accesses: &[Access]| -> Result<Taken> {
         let found = sum(cache, touch, accesses);

@@ -64,7 +64,7 @@ const THREADS: u64 = 2;
 const HELD: usize = 4;
 const LOOK_EVERY: u64 = 256;
 
-/// What is done in a child.
+/// The work of a child.
 #[derive(Args)]
 pub struct Churn {
     /// raw-only, adaptive, split or resized

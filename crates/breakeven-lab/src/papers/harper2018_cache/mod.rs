@@ -1,11 +1,11 @@
-//! Harper 2018, "Viability of time-memory trade-offs in large data sets", his last page: "a full cache
-//! replacement system" in a benchmark. Here it is: the library's cache against itself without
-//! compression, against every fixed split, against what no cache can beat, on a disk, against the
-//! caches of others, and against his model, whose figures are measured instead of computed.
+//! Harper 2018, "Viability of time-memory trade-offs in large data sets", his last page: "a full cache replacement
+//! system" in a benchmark. Here it is the library's cache against others. Those are itself without compression, every
+//! fixed split, the bound of all caches, a disk, and the caches of others. His model is one more: its figures are
+//! measured instead of computed.
 //!
-//! Misses are charged at what a cell says and not made, but on the disk; codecs always run. Costs are
-//! those that the cache accounts for: misses, compressing, restoring, and finding out whether that
-//! pays. What a hit takes is measured apart, in processor time.
+//! Misses are charged at the cell's price and not made, but on the disk. Codecs always run. Costs are those that the
+//! cache accounts for: misses, compressing, restoring, and finding out whether that pays. The cost of a hit is measured
+//! apart, in processor time.
 
 mod bystander;
 mod cases;

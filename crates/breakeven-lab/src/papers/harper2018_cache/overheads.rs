@@ -1,5 +1,5 @@
-//! The costs that the thesis sets to zero: hits, the search among all buffers, the branches that tell
-//! a compressed from a raw one, and processor time taken from others.
+//! The costs that the thesis sets to zero: hits, the search among all buffers, the branches between compressed and raw
+//! buffers, and processor time taken from others.
 
 use std::path::Path;
 use std::time::Duration;
@@ -138,7 +138,7 @@ impl Left {
     }
 }
 
-/// Who takes hits, searches and branches.
+/// The contender of hits, searches and branches.
 const CACHE: &str = "cache";
 
 fn cells(laboratory: &Laboratory) -> Vec<Cell<'_>> {

@@ -1,9 +1,9 @@
 //! The adaptive cache against itself without compression, against every fixed split of a sweep, and
 //! against two offline optima.
 //!
-//! One record serves three claims. A run begins with an empty cache and draws its own accesses; all
-//! contenders get the same. The sweep is made once a cell, on the accesses of the first run; what was
-//! best there, over the second half, races in all runs.
+//! One record serves three claims. A run begins with an empty cache and draws its own accesses; all contenders get the
+//! same. The sweep is made once a cell, on the accesses of the first run. Its best split over the second half races in
+//! all runs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -154,13 +154,13 @@ pub const LEAST: &str = "bound";
 const LEAST_RAW: &str = "bound-raw";
 const FIXED: &str = "fixed contents";
 const RACERS: [&str; 3] = [RAW, ADAPTIVE, BEST];
-/// What was done: a race of all runs, or the sweep before it.
+/// The task: a race of all runs, or the sweep before it.
 pub const RACE: &str = "race";
 const SWEEP: &str = "sweep";
 /// Shares of the sweep, at the method and admission that were best at the first of them.
 const SHARES: [f64; 7] = [0.8, 0.2, 0.35, 0.5, 0.65, 0.9, 0.95];
 
-/// What a method makes of a page in the mean.
+/// The mean result of a method on a page.
 pub struct Made {
     pub packed_bytes: f64,
     decode_seconds: f64,

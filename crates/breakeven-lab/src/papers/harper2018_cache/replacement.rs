@@ -82,7 +82,7 @@ pub struct Arc {
     /// Seen more than once (T2 and B2).
     often: Recency,
     often_ghosts: Recency,
-    /// What `once` is to have (p).
+    /// The target size of `once` (p).
     target: f64,
 }
 
@@ -163,8 +163,8 @@ impl Replacement for Arc {
 
 /// Three queues: a small one for what is new, a main one, and ghosts.
 ///
-/// Source: Yang, Zhang, Qiu, Yue and Rashmi, SOSP 2023, Algorithm 1: a tenth for the small queue,
-/// ghosts as many as the main queue, frequencies up to 3, and more than one hit to be promoted.
+/// Source: Yang, Zhang, Qiu, Yue and Rashmi, SOSP 2023, Algorithm 1. It has a tenth for the small queue, ghosts as many
+/// as the main queue, frequencies up to 3, and promotes after more than one hit.
 pub struct S3Fifo {
     capacity: usize,
     small: VecDeque<u64>,
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A loop one longer than the cache is what LRU never hits, and a scan what the others survive.
+    /// LRU never hits in a loop one longer than the cache, and the others survive a scan.
     #[test]
     fn scans_part_the_policies() {
         let looped: Vec<u64> = (0..2100).map(|at| at % 21).collect();

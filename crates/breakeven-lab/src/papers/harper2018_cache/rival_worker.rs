@@ -1,5 +1,4 @@
-//! What a child process does as a cache: a trace over pages by one thread, or blocks of many sizes by
-//! two.
+//! A child process as a cache: a trace over pages by one thread, or blocks of many sizes by two.
 //!
 //! Children, so that what a cache adds to resident memory can be seen. `rocksdb_cache.cpp` does the same
 //! as the first for RocksDB and prints the same line.
@@ -15,7 +14,7 @@ use clap::{Args, Subcommand};
 
 use super::memory::{self, Churn};
 
-/// What a child process of the laboratory does.
+/// The work of a child process of the laboratory.
 #[derive(Subcommand)]
 pub enum Order {
     /// Serve a trace over pages
@@ -38,11 +37,11 @@ pub struct Trace {
     warm: usize,
     /// Memory of the cache
     bytes: u64,
-    /// What a miss is charged
+    /// The charge of a miss
     miss_us: f64,
 }
 
-/// What a child counted.
+/// The counts of a child.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counted {
     pub accesses: u64,
@@ -193,8 +192,8 @@ impl Work<'_> {
     }
 }
 
-/// Returns what the system says this process has in memory of its own: not the pages of program files, which come
-/// as code first runs, a MiB in a program that brings codecs and peers.
+/// Returns this process's own resident memory by the system. It excludes the pages of program files, which come as code
+/// first runs: a MiB in a program that brings codecs and peers.
 pub fn resident_bytes() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status

@@ -1,10 +1,10 @@
 //! The cache against other people's at equal resident memory: RocksDB's block cache with its compressed
 //! secondary cache.
 //!
-//! Each cache is a process of its own on the same trace and pages; what it adds to resident memory is
-//! measured once, and its capacity is then set so that it adds as much as ours may. RocksDB is Debian's,
-//! in a small program that is compiled where g++ and the headers are; all its splits of a sweep are
-//! tried, and for each cost of a miss the best of them races.
+//! Each cache is a process of its own on the same trace and pages. Its addition to resident memory is measured once.
+//! Its capacity is then set so that it adds as much as ours may. RocksDB is Debian's, in a small program that is
+//! compiled where g++ and the headers are. All its splits of a sweep are tried, and for each cost of a miss the best of
+//! them races.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -133,9 +133,9 @@ struct Setting {
     shard_bits: i32,
 }
 
-/// Who runs once in a run, and for which costs of a miss that counts.
+/// A contender of a run, and the costs of a miss for which it counts.
 enum Racer {
-    /// Ours, told what a miss takes.
+    /// Ours, with a given cost of a miss.
     Adaptive(f64),
     /// Ours, to whom misses are all the same.
     Blind(&'static str),

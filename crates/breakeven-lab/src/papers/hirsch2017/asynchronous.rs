@@ -1,8 +1,7 @@
 //! Calls that compress while a solver has every processor, as partdiff does in the thesis.
 //!
-//! The solver does a fixed work: so many sweeps as take it a share (the asynchronism) of the time that
-//! the call takes uncompressed, when it is alone. The application then waits for the call. What counts
-//! is how long it takes until both are done.
+//! The solver does a fixed work: so many sweeps as take it a share (the asynchronism) of the time that the call takes
+//! uncompressed, when it is alone. The application then waits for the call. The figure is the time until both are done.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -221,10 +220,10 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     })
 }
 
-/// Who writes.
+/// A contender that writes.
 struct Racer {
     contender: Contender,
-    /// Whether it is told of the asynchronism.
+    /// Whether it has the asynchronism as a hint.
     is_told: bool,
     /// Whether it writes at every share, or only at the one nearest to the thesis's.
     is_everywhere: bool,

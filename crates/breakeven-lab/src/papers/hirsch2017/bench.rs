@@ -1,7 +1,7 @@
 //! The pipeline that everybody runs on: the library's writer, two workers, and a link.
 //!
-//! How fast the link is follows from LZ4's speed on this machine, measured at the start of a run, and
-//! from the regime (beta), so that a run on a slower machine asks the same question.
+//! The link's speed follows from LZ4's speed on this machine, measured at the start of a run, and from the regime
+//! (beta). So a run on a slower machine asks the same question.
 
 use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
@@ -29,10 +29,10 @@ pub const FRAMES: usize = 2 * WORKERS + 4;
 /// LZ4's speed by all workers over the link's: the thesis's Gigabit Ethernet, 10 Gigabit Ethernet and
 /// InfiniBand FDR with four links.
 pub const BETAS: [f64; 3] = [43.0, 4.2, 0.83];
-/// What the speed of links is derived from.
+/// The method that sets the speed of links.
 const CALIBRATION: &str = "lz4:1";
 
-/// Who writes.
+/// A contender that writes.
 pub struct Contender {
     pub name: String,
     pub container: Container,
@@ -47,12 +47,12 @@ type MakeRule = Box<dyn Fn(&Regime) -> Arc<dyn Rule>>;
 /// By what the method of each block is picked.
 pub enum Picks {
     Fixed(Method),
-    /// Our controller, told of the link or not.
+    /// Our controller, with a given link or not.
     Goal {
         goal: Goal,
         is_told: bool,
     },
-    /// Somebody else's rule, made anew for each run.
+    /// Somebody else's rule, made for each run.
     Rule(MakeRule),
 }
 
@@ -103,7 +103,7 @@ impl Contender {
         }
     }
 
-    /// Returns what the writer is told to pick by.
+    /// Returns the choice given to the writer.
     pub fn choice(&self, regime: &Regime) -> Choice {
         match &self.picks {
             Picks::Fixed(method) => Choice::Fixed(*method),
@@ -152,7 +152,7 @@ impl Write for Nowhere {
     }
 }
 
-/// What one run of one contender came to.
+/// The result of one run of one contender.
 #[derive(Clone, Copy, Debug)]
 pub struct Used {
     pub summary: Summary,
@@ -181,8 +181,7 @@ impl Bench {
         })
     }
 
-    /// Measures the link that lets LZ4 by all workers be `beta` times as fast, and what a block takes
-    /// beside its encoding.
+    /// Measures the link that lets LZ4 by all workers be `beta` times as fast, and a block's cost beside its encoding.
     pub fn regime(&self, beta: f64) -> Result<Regime> {
         let blocks = if self.is_quick { 8 } else { 160 };
         let lz4 = self.write_nowhere(CALIBRATION.parse()?, blocks)?.summary;

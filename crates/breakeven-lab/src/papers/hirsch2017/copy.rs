@@ -1,5 +1,5 @@
-//! What deciding costs where there is nothing to decide: bytes that do not shrink behind a link that is
-//! no limit, and calls that are over before anything was learnt.
+//! The cost of deciding where there is nothing to decide: bytes that do not shrink behind a link that is no limit, and
+//! calls that are over before anything was learnt.
 
 use anyhow::Result;
 use breakeven::codec::Method;

@@ -1,10 +1,9 @@
-//! What is written: blocks of five kinds, and rows of blocks that change kind.
+//! The written data: blocks of five kinds, and rows of blocks that change kind.
 //!
-//! The thesis's files are silesia.tar, linux.tar, matrix.bin, file.nc and movie.mp4 (section 5.1.1).
-//! Of the first two a part is at hand as real data. matrix.bin and file.nc are not published, so what
-//! stands in for them is generated to shrink about as Tables A.2 and A.3 say: LZ4 makes next to nothing
-//! of the matrix, zstd a tenth up to level 4 and a third from level 5 on, xz half; the redundant file is long
-//! runs of a fill value between short noisy stretches.
+//! The thesis's files are silesia.tar, linux.tar, matrix.bin, file.nc and movie.mp4 (section 5.1.1). Of the first two a
+//! part is at hand as real data. matrix.bin and file.nc are not published. Their substitutes are generated to shrink
+//! about as Tables A.2 and A.3 say. LZ4 makes next to nothing of the matrix, zstd a tenth up to level 4 and a third
+//! from level 5 on, xz half. The redundant file is long runs of a fill value between short noisy stretches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -192,7 +191,7 @@ fn source(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// How many blocks of which length.
+/// The number of blocks and their length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub block_bytes: usize,
@@ -241,7 +240,7 @@ impl Corpus {
     }
 }
 
-/// Which block of which kind.
+/// The number and kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub file: File,
@@ -253,7 +252,7 @@ pub struct Place {
 pub enum Input {
     /// One kind.
     Plain(File),
-    /// All kinds in turn, each for so many blocks.
+    /// All kinds alternating, each for so many blocks.
     Mixed(usize),
 }
 

@@ -1,8 +1,8 @@
-//! What each block takes by each method: the record that bounds, choices of static methods and the
-//! thesis's tables of static configurations stand on.
+//! The cost of each block by each method: the record behind bounds, choices of static methods and the thesis's tables
+//! of static configurations.
 //!
-//! Both processors encode at once, each another block, since that is how the pipeline's workers do it;
-//! processor time is the median of three for quick methods. Every frame is decoded and compared.
+//! Both processors encode at once, each another block, as the pipeline's workers do. Processor time is the median of
+//! three for quick methods. Every frame is decoded and compared.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -37,7 +37,7 @@ const DECODE: usize = 3;
 const TABLE_BLOCKS: usize = 4;
 /// Above this a method is timed once.
 const SLOW_SECONDS: f64 = 0.05;
-/// What a quick run tries.
+/// The methods of a quick run.
 const QUICK_ARMS: [&str; 5] = ["store", "zstd:-3", "zstd:1", "zstd:3", "lz4:1"];
 
 /// Returns the thesis's static configurations (Tables A.1 to A.3).
@@ -194,7 +194,7 @@ impl Trial {
         ])
     }
 
-    /// Makes a frame of a block, or what the codec makes of it where it has no frame; returns its bytes.
+    /// Makes a frame of a block, or the codec's bare output where it has no frame; returns its bytes.
     fn encode(&mut self, method: Method, block: &[u8]) -> Result<usize> {
         if is_storable(method) {
             let encoded = self.encoder.encode(method, block, &mut self.frame)?;
@@ -275,8 +275,8 @@ impl Costs {
         }
     }
 
-    /// Returns ratio, encoding and decoding speed (bytes a second, one core) of a method on the blocks of a
-    /// kind that the tables are of, if it was tried on them.
+    /// Returns ratio, encoding and decoding speed (bytes a second, one core) of a method on the blocks of a kind that
+    /// the tables show, if it was tried on them.
     pub fn speeds(&self, file: File, method: Method) -> Option<Speeds> {
         let mut sums = [0.0; COLUMNS.len()];
         for ((name, block, by), values) in &self.rows {
@@ -294,7 +294,7 @@ impl Costs {
     }
 }
 
-/// What an input costs by some methods, block by block.
+/// The costs of an input by some methods, block by block.
 pub struct Known<'a> {
     costs: &'a Costs,
     input: Input,

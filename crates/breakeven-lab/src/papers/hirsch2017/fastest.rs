@@ -1,8 +1,7 @@
 //! S1, as fast as can be, against every method for all blocks, and against what no schedule can beat.
 //!
-//! How every method of the container would go alone is reckoned from the recorded costs; those that
-//! come within a twentieth of the fastest, at most two, race for real, and the fastest of them in
-//! hindsight is what S1 is judged by.
+//! The recorded costs predict how every method of the container would go alone. Those within a twentieth of the
+//! fastest, at most two, race for real. The fastest of them in hindsight judges S1.
 
 use std::path::Path;
 
@@ -247,8 +246,8 @@ fn race(
     race.run(kept)
 }
 
-/// Returns our contenders and the methods that race them: those of the runs that are kept, else the
-/// first of those that are chosen now, at most so many.
+/// Returns our contenders and the methods that race them. These are those of the kept runs, else the first of those
+/// that are chosen now, at most so many.
 pub fn against_statics(
     mut ours: Vec<Contender>,
     most: usize,

@@ -1,18 +1,18 @@
 //! A link that is not there: bytes leave it when a link of its speed would have sent them.
 //!
-//! The thesis's virtual network waits for as long as each piece would take, and deviates at high
-//! speeds (section 5.3). This one keeps the time at which a real link would be through with all it was
-//! given, and sleeps until little is left: what comes while the link is busy waits its turn, what
-//! comes late leaves a gap, and a sleeper that wakes late loses nothing as long as the link still has
-//! something to send. Nothing spins, since the workers need the processor.
+//! The thesis's virtual network waits for as long as each piece would take, and deviates at high speeds (section 5.3).
+//! This one keeps the time at which a real link would be through with all its bytes, and sleeps until little is left.
+//! Bytes that come while the link is busy wait their turn, and bytes that come late leave a gap. A sleeper that wakes
+//! late loses nothing as long as the link still has something to send. Nothing spins, since the workers need the
+//! processor.
 
 use std::io::{self, IoSlice, Write};
 use std::time::{Duration, Instant};
 
 use breakeven::units::BytesPerSecond;
 
-/// What the link holds beside what it sends: 1.2 MB at 0.6 GB/s, where a socket's buffer grows to 4 MB. Enough
-/// to bridge the time for which the scheduler lets another thread have the core.
+/// The link's own buffer: 1.2 MB at 0.6 GB/s, where a socket's buffer grows to 4 MB. Enough to bridge the time for
+/// which the scheduler lets another thread have the core.
 const BUFFER: Duration = Duration::from_millis(2);
 
 /// A sink that takes bytes at a speed.

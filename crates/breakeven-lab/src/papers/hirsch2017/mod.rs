@@ -1,11 +1,10 @@
-//! Hirsch 2017, "Dynamic decision-making for efficient compression in parallel distributed file
-//! systems": compress write calls so that they take less time, no more time, or a little more.
+//! Hirsch 2017, "Dynamic decision-making for efficient compression in parallel distributed file systems". It compresses
+//! write calls so that they take less time, no more time, or a little more.
 //!
-//! The thesis's three strategies as this library has them, on its own write path over links of the
-//! thesis's three kinds: against every static method (section 5.3), against the time they promise, and
-//! against the rules of the thesis and of others on the same path. Neither its machine (24 threads,
-//! links up to 6000 MB/s) nor most of its files are at hand, so links are slower in the proportion in
-//! which LZ4 is, and published figures stand beside ours.
+//! This library's forms of the thesis's three strategies, on its own write path over links of the thesis's three kinds.
+//! They stand against every static method (section 5.3), against the time they promise, and against the rules of the
+//! thesis and of others on the same path. Neither its machine (24 threads, links up to 6000 MB/s) nor most of its files
+//! are at hand. So links are slower in the proportion in which LZ4 is, and published figures stand beside ours.
 
 mod asynchronous;
 mod bench;

@@ -46,8 +46,8 @@ pub fn redemption() -> String {
     text
 }
 
-/// Figure 5.9 of what was measured: what S1 costs and saves at once, and what the rest of the machine
-/// time that S2 and S3 take has to earn.
+/// Figure 5.9 by measurement: the costs and savings of S1 at once, and the amount that the rest of the machine time of
+/// S2 and S3 has to earn.
 pub fn strategies(fastest: &[CellRecord], promises: &[CellRecord]) -> String {
     let mut text = "\nFigure 5.9 again, by measurement here and with the thesis's costs: days until the storage saved \
         has paid for the cost of a strategy beyond the one before it. S1 costs the energy above idle and saves machine \
@@ -83,8 +83,8 @@ fn share_of_raw_time(cell: &CellRecord, contender: &str) -> f64 {
     of(DRAINED_SECONDS) * of(LINK) / of(RAW_BYTES)
 }
 
-/// Says of S1, S2 and S3 their factor, their share of the uncompressed time, and after how many days
-/// their step has paid for itself; `-` where one of it is not known.
+/// Returns for S1, S2 and S3 their factor, their share of the uncompressed time, and the days after which their step
+/// has paid for itself; `-` where one of it is not known.
 fn steps(ratios: [Option<f64>; 3], times: [Option<f64>; 3], raw: Seconds) -> [String; 3] {
     let compute = HIRSCH_2017.compute();
     let mut before: Option<(f64, f64)> = None;
@@ -143,9 +143,9 @@ mod tests {
 
     #[test]
     fn steps_are_paid_by_what_they_store_less() {
-        // Section 5.2.2: S1 at a factor of 1.05 takes 1/1.05 of the call and has paid after 3 days.
-        // The same factor by S2 in the whole call costs 4.76 % of 5 s of the machine, 0.00061 EUR, for
-        // nothing; S3 stores 0.1 less in half of it more: 0.0003 EUR at 0.053 EUR a year for a GB.
+        // Section 5.2.2: S1 at a factor of 1.05 takes 1/1.05 of the call and has paid after 3 days. The same factor by
+        // S2 in the whole call costs 4.76 % of 5 s of the machine, 0.00061 EUR, for nothing. S3 stores 0.1 less in half
+        // of it more: 0.0003 EUR at 0.053 EUR a year for a GB.
         let found = steps(
             [Some(1.05), Some(1.05), Some(1.0 / (1.0 / 1.05 - 0.1))],
             [Some(1.0 / 1.05), Some(1.0), Some(1.5)],

@@ -29,7 +29,7 @@ use crate::statistics::Target;
 pub const RECORD: &str = "hirsch2017/network";
 const S1_UNTOLD: &str = "S1 untold";
 const LOOPBACK: &str = "loopback";
-/// What the name of a namespace begins with, before the number of its process.
+/// The beginning of a namespace's name, before the number of its process.
 const NAMESPACE: &str = "breakeven-lab-";
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -130,7 +130,7 @@ impl Slowed {
         }
     }
 
-    /// Removes what killed runs left: it has the addresses of what comes next.
+    /// Removes the leftovers of killed runs, whose addresses the next run needs.
     fn remove_leftovers() {
         let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
         for entry in entries {
@@ -191,7 +191,7 @@ impl Slowed {
 
 impl Drop for Slowed {
     fn drop(&mut self) {
-        // What was not made cannot be removed; nothing is left either way.
+        // An interface that was not made cannot be removed; nothing is left either way.
         let _ = call(&["ip", "link", "del", &self.interface]);
         let _ = call(&["ip", "netns", "del", &self.namespace]);
     }
@@ -274,12 +274,12 @@ impl Write for Sender {
     }
 }
 
-/// What the far end does: says where it listens, reads each connection to its end and answers with a
-/// byte, until its own standard input ends.
+/// The far end: prints its address, reads each connection to its end and answers with a byte, until its own standard
+/// input ends.
 pub fn receive(address: &str) -> Result<()> {
     let listener = TcpListener::bind((address, 0)).context("listen")?;
     println!("{}", listener.local_addr()?);
-    // Whoever started this program holds the other end of its standard input, and lets go when it is gone.
+    // The parent holds the other end of its standard input, and lets go when it is gone.
     std::thread::spawn(|| {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(0);

@@ -1,5 +1,5 @@
-//! What is to be measured: an input behind a link, in so many runs of about so many seconds, under the
-//! name and parameters by which its record is recognized.
+//! A plan of measurements: an input behind a link, in so many runs of about so many seconds, under the name and
+//! parameters that identify its record.
 
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ pub struct Planned<P> {
     pub plan: P,
     pub name: String,
     pub input: Input,
-    /// What decides what is measured, beside what all cells of its input share.
+    /// The parameters of this measurement, beside those that all cells of its input share.
     pub parameters: String,
 }
 
@@ -119,8 +119,8 @@ impl Bench {
         laboratory.measure(record, columns, cells?)
     }
 
-    /// Returns how many blocks each kept run of a cell wrote, so that the others write as many: the raw
-    /// bytes are the first column of every record made here.
+    /// Returns how many blocks each kept run of a cell wrote, so that the others write as many. The raw bytes are the
+    /// first column of every record made here.
     pub fn blocks_kept(&self, kept: &Unfinished) -> Option<usize> {
         let row = kept.rows().first()?;
         Some(row.values[RAW_BYTES] as usize / self.corpus.shape.block_bytes)

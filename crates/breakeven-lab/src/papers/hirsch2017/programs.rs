@@ -176,7 +176,7 @@ fn finish(words: &[String], mut child: Child) -> Result<()> {
     Ok(())
 }
 
-/// What a program used.
+/// The resources that a program used.
 struct Used {
     wall_seconds: f64,
     cpu_seconds: f64,
@@ -324,7 +324,7 @@ fn race_packers(
     })
 }
 
-/// Makes a row; `used.bytes` is what was stored.
+/// Makes a row; `used.bytes` are the stored bytes.
 fn row(
     contender: &str,
     (run, runs): (usize, usize),

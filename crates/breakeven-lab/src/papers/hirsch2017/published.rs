@@ -1,4 +1,4 @@
-//! What the thesis says: Tables A.1 to A.3, Table 5.1, and the figures of its text.
+//! The thesis's published data: Tables A.1 to A.3, Table 5.1, and the figures of its text.
 
 use breakeven::codec::{Codec, Method};
 
@@ -8,7 +8,7 @@ use super::corpus::{File, Input};
 /// Factors of one file: static configurations in the order of the table, then those of the strategies.
 pub struct Table {
     pub file: File,
-    /// What the thesis calls it.
+    /// The thesis's name of it.
     pub name: &'static str,
     pub number: &'static str,
     /// Acceleration factors 1, 5, 10 to 50.
@@ -121,7 +121,7 @@ pub const ZSTD_SECONDS: [f64; 22] = [
     1.956, 2.613, 2.703, 3.601, 4.112, 5.281, 5.901, 7.653, 9.760,
 ];
 
-/// What storing 40 TB for three months saves, in euros, by factor (Table 3.1).
+/// The savings of storing 40 TB for three months, in euros, by factor (Table 3.1).
 pub const SAVINGS: [(f64, f64); 7] = [
     (1.05, 25.0),
     (1.1, 48.0),

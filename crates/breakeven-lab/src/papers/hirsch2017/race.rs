@@ -1,5 +1,5 @@
-//! Races: the same row of blocks over the same link, written once by each contender, in turn. The link is
-//! derived anew for each run.
+//! Races: the same row of blocks over the same link, written once by each contender, alternating. The link is derived
+//! anew for each run.
 //!
 //! Here are also the columns of their records, and what a record of races says.
 
@@ -42,7 +42,7 @@ pub const LZ4: usize = 7;
 /// Processor time of the pipeline for a block, beside encoding it.
 pub const BLOCK_SECONDS: usize = 8;
 pub const LATE_SECONDS: usize = 9;
-/// What no schedule can beat, in seconds or bytes, by the costs recorded before.
+/// The bound of all schedules, in seconds or bytes, by the costs recorded before.
 pub const BOUND: usize = 10;
 
 /// The one task of these cells.
@@ -51,7 +51,7 @@ pub const WRITE: &str = "write";
 /// Returns what a contender's row has as its bound, given the blocks written.
 pub type BoundOf<'a> = Box<dyn Fn(&Contender, &Regime, usize) -> f64 + 'a>;
 
-/// What the bytes leave by.
+/// The path of the bytes.
 #[derive(Clone, Copy)]
 pub enum Way<'a> {
     /// A link by deadline.

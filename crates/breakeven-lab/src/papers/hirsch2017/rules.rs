@@ -1,9 +1,8 @@
 //! Other people's rules on our pipeline: the thesis's, ACE's, Datacomp's, ZFS's and Pebble's.
 //!
-//! Each decides as its source says and from what its source looks at; what had to differ stands with
-//! each. All are told the speed of the link, none pays for asking, and all go through the same writer
-//! and the same link as we do. Where a source has a codec that no stock reader of one stream decodes,
-//! the nearest one of ours takes its place.
+//! Each decides as its source says and by the inputs that its source uses. Its differences stand with each. All have
+//! the speed of the link, none pays for asking, and all go through the same writer and the same link as we do. Where a
+//! source has a codec that no stock reader of one stream decodes, the nearest one of ours takes its place.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,11 +14,11 @@ use breakeven::stream::{Outcome, Rule};
 use super::bench::{Regime, WORKERS};
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic in a rule is told by its worker; the others may end.
+    // The worker reports a panic in a rule; the others may end.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns who asks: a worker chooses for a block and is then told of it.
+/// Returns the caller: a worker chooses for a block and later learns of it.
 fn worker() -> ThreadId {
     std::thread::current().id()
 }
@@ -29,7 +28,7 @@ fn methods(names: &[&str]) -> Vec<Method> {
     names.iter().map(parse).collect()
 }
 
-/// Which speed the thesis's rule steps towards (section 3.2.5).
+/// The speed that the thesis's rule steps towards (section 3.2.5).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Strategy {
     /// The link's speed times the last block's factor.
@@ -45,9 +44,9 @@ pub enum Strategy {
 /// it is too fast by a tenth ("very conservatively"). A jump ends at the last level of its algorithm; the
 /// next one goes on in the neighbour's.
 ///
-/// Not in the source, so ours: the divisors (what the levels of an algorithm span on this machine, over
-/// their number), the tenth, and the order of the levels: LZ4 by acceleration 50, 45 to 5, 1, zstd 1 to
-/// 22, xz 1 to 9. It starts at zstd 1, on the fastest link at LZ4 1, as the thesis does.
+/// Not in the source, so ours: the divisors, the tenth, and the order of the levels. A divisor is the span of an
+/// algorithm's levels on this machine over their number. The order is LZ4 by acceleration 50, 45 to 5, 1, zstd 1 to 22,
+/// xz 1 to 9. It starts at zstd 1, on the fastest link at LZ4 1, as the thesis does.
 #[derive(Debug)]
 pub struct Stepping {
     strategy: Strategy,
@@ -147,12 +146,12 @@ impl Rule for Stepping {
     }
 }
 
-/// ACE's yes or no (Sucu and Krintz 2003): compress a block if the forecast of compressing, sending
-/// and decompressing it one after the other is shorter than sending it as it is.
+/// ACE's yes or no (Sucu and Krintz 2003). It compresses a block if the forecast of compressing, sending and
+/// decompressing it one after the other is shorter than sending it as it is.
 ///
-/// Differences: blocks of 1 MiB, not 32 KiB; zstd 1 in the place of zlib 1, and decompression taken to be
-/// three times as fast; all threads count; the forecast is the last block's, as is its factor; while the
-/// answer is no, each 16th block is compressed all the same, since nothing would ever change it.
+/// Differences: blocks of 1 MiB, not 32 KiB; zstd 1 in the place of zlib 1, and decompression taken to be three times
+/// as fast. All threads count. The forecast is the last block's, as is its factor. While the answer is no, each 16th
+/// block is compressed all the same, since nothing would ever change it.
 #[derive(Debug)]
 pub struct Ace {
     methods: Vec<Method>,
@@ -204,13 +203,12 @@ impl Rule for Ace {
     }
 }
 
-/// Datacomp's table (Peterson and Reiher 2016): for each quantised state the method that brought the
-/// highest throughput before, each tried twice first; the data's part of the state is the number of
-/// different byte values.
+/// Datacomp's table (Peterson and Reiher 2016). For each quantised state it has the method of the highest throughput
+/// before, each tried twice first. The data's part of the state is the number of different byte values.
 ///
-/// Differences: blocks of 1 MiB, not 32 to 512 KiB; lz4, zstd 3, zstd 9 and xz 6 in the places of LZO, zlib,
-/// bzip2 and XZ; the load, frequency and link of a run are one state, since they do not change; the
-/// throughput of a block is that of the slower of codec and link; eight bins of byte values.
+/// Differences: blocks of 1 MiB, not 32 to 512 KiB; lz4, zstd 3, zstd 9 and xz 6 in the places of LZO, zlib, bzip2 and
+/// XZ; eight bins of byte values. The load, frequency and link of a run are one state, since they do not change. The
+/// throughput of a block is that of the slower of codec and link.
 #[derive(Debug)]
 pub struct Datacomp {
     methods: Vec<Method>,
@@ -317,12 +315,12 @@ impl Rule for ZfsGate {
     fn encoded(&self, _: &Outcome) {}
 }
 
-/// Pebble's adaptive compressor: the slow codec as long as it makes the fast one's output smaller by 30 %,
+/// Pebble's adaptive compressor. It takes the slow codec as long as that makes the fast one's output smaller by 30 %,
 /// found by trying both on one of ten blocks, with a half-life of 256 KiB.
 ///
-/// Differences: lz4 in the place of MinLZ or Snappy; blocks of 1 MiB, not 32 KiB, so that the last block tried
-/// decides nearly alone; each tenth block is tried, not one of ten at random; what the trial of the fast
-/// codec made is not kept. It knows no link.
+/// Differences: lz4 in the place of MinLZ or Snappy. Blocks of 1 MiB, not 32 KiB, so that the last block tried decides
+/// nearly alone. Each tenth block is tried, not one of ten at random. The output of the fast codec's trial is not kept.
+/// It knows no link.
 #[derive(Debug)]
 pub struct Pebble {
     methods: Vec<Method>,

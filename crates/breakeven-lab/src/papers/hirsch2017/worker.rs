@@ -1,5 +1,4 @@
-//! What this program does as a contender or as a far end: pack and unpack as `breakeven` does, and
-//! receive.
+//! This program as a contender or as a far end: pack and unpack as `breakeven` does, and receive.
 //!
 //! The program `breakeven` itself is another artifact that may be older than this one, so its loops
 //! over the library's writer and reader stand here once more.
@@ -25,15 +24,15 @@ use super::network;
 
 /// Bytes read at a time, as `breakeven pack` does.
 const READ_BYTES: usize = 1 << 20;
-/// What a pipe is made to hold, as `breakeven unpack` does.
+/// The size set for a pipe, as `breakeven unpack` does.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// What a child process of the laboratory does.
+/// The work of a child process of the laboratory.
 #[derive(Subcommand)]
 pub enum Order {
     /// Pack standard input to standard output, as fast as can be
     Pack {
-        /// Bytes a second of what reads the output; else it is measured
+        /// Bytes a second of the output's reader; else it is measured
         #[arg(long)]
         link: Option<f64>,
     },
@@ -97,7 +96,7 @@ fn pack(link: Option<f64>) -> Result<()> {
 fn unpack(stream: &Path) -> Result<()> {
     let pool = pool()?;
     let mut output = standard_output()?;
-    // What is no pipe stays as it is.
+    // An output that is no pipe stays as it is.
     let _ = fcntl_setpipe_size(&output, PIPE_BYTES);
     let mut file = File::open(stream).with_context(|| format!("open {}", stream.display()))?;
     let options = ReaderOptions::default();

@@ -270,9 +270,9 @@ struct Way {
     write: Vec<String>,
     read: Vec<String>,
     read_one: Vec<String>,
-    /// What writing makes.
+    /// The files that writing makes.
     stored: Vec<PathBuf>,
-    /// What reading one file reads.
+    /// The input of reading one file.
     one: PathBuf,
 }
 
@@ -328,7 +328,7 @@ impl Way {
         }
     }
 
-    /// Does the three tasks; returns the bytes stored, and what each task used.
+    /// Does the three tasks; returns the bytes stored, and the usage of each task.
     fn take_turn(
         &self,
         place: &Place,

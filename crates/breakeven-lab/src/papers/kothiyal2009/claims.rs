@@ -16,7 +16,7 @@ use crate::record::CellRecord;
 use crate::statistics::{Interval, Target, Verdict};
 use crate::tables::{self as markdown, Shown};
 
-/// What is the same for all experiments on single files.
+/// The parameters of all experiments on single files.
 pub const PARAMETERS: &[(&str, &str)] = &[
     (
         "files",
@@ -126,7 +126,7 @@ pub fn table(records: &Path, judge: impl Fn(&[CellRecord]) -> Vec<Finding>) -> R
     markdown::table_of(records, tasks::RECORD, tasks::COLUMNS, judge)
 }
 
-/// Which of the two tasks judges.
+/// The one of the two tasks that judges.
 enum Way {
     Least,
     Most,
@@ -262,7 +262,7 @@ fn ratios(cells: &[CellRecord]) -> Vec<Finding> {
                 question: format!("{} {}", file.name(), measured.name),
                 core: file == FileType::Text,
                 found: quotient,
-                // What is generated is like no file of the paper's.
+                // Generated data is like no file of the paper's.
                 verdict: match measured.is_generated() && file != FileType::Random {
                     true => Verdict::CannotTell,
                     false => RATIOS.target.judge(quotient),

@@ -1,4 +1,4 @@
-//! Who compresses: the invocations of Table 4.2, the programs that came after it, and this library.
+//! The compressors: the invocations of Table 4.2, the programs that came after it, and this library.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ impl Share {
     }
 }
 
-/// What a contender runs.
+/// The program of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Nothing is compressed.
@@ -200,7 +200,7 @@ pub fn plain(share: Share) -> Contender {
 }
 
 impl Contender {
-    /// Returns the program that must be installed; nothing for what this program does itself.
+    /// Returns the program that must be installed; nothing for work of this program itself.
     pub fn program(&self) -> Option<&'static str> {
         match self.work {
             Work::Filter { program, .. } => Some(program),

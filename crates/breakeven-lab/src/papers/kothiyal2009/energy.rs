@@ -1,5 +1,5 @@
-//! What the paper says about energy, with the watts of this machine: modelled where nothing counts
-//! joules, and then no claim about them is judged.
+//! The paper's claims about energy, with the watts of this machine. They are modelled where nothing counts joules, and
+//! then no claim about them is judged.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! The four types of file: text, binary, random and zero (section 4.2).
 //!
-//! Each is one period of 64 MiB over and over: longer than any window of a contender that gets more
-//! than one period, so none of them sees that it repeats. A share of a file is whole periods
-//! where it is that long, so that all shares have the same content.
+//! Each is one period of 64 MiB over and over. That is longer than any window of a contender that gets more than one
+//! period, so none of them sees that it repeats. A share of a file is whole periods where it is that long, so that all
+//! shares have the same content.
 
 use std::fs::File;
 use std::io::Write;

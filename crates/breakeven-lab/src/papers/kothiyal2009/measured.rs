@@ -1,4 +1,4 @@
-//! What the record says of one contender on one type of file, beside plain writing and reading.
+//! The record of one contender on one type of file, beside plain writing and reading.
 //!
 //! Times and energies are those of the paper's 2 GiB: what was measured on a part is scaled in
 //! proportion, and says so.
@@ -239,8 +239,8 @@ pub mod tests {
     use crate::record::Row;
     use breakeven::model::Answer;
 
-    /// A cell of five runs on a text file of `raw_bytes`: plain writes in 2 s and reads in 1 s, and
-    /// each contender takes the seconds given; half of them user time, at 3 W of which 1 W is idle.
+    /// A cell of five runs on a text file of `raw_bytes`. Plain writes take 2 s and reads 1 s, and each contender takes
+    /// the seconds given. Half of them are user time, at 3 W, of them 1 W idle.
     pub fn cell(raw_bytes: usize, contenders: &[(&str, f64, f64)]) -> CellRecord {
         let plain = [(PLAIN, 2.0, 1.0)];
         let mut rows = Vec::new();

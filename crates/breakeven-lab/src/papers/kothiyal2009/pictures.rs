@@ -1,8 +1,8 @@
-//! Figures 5.1 to 5.15 again: bars for every contender on a type of file, and what compressing text
-//! saves read by read.
+//! Figures 5.1 to 5.15 again: bars for every contender on a type of file, and the savings of compressing text read by
+//! read.
 //!
-//! The paper has a figure for each machine; here is one machine, so one picture stands for the
-//! three of a type of file, and PPMd is among the others.
+//! The paper has a figure for each machine. Here is one machine, so one picture stands for the three of a type of file,
+//! and PPMd is among the others.
 
 use std::path::Path;
 
@@ -214,7 +214,7 @@ fn heading(metric: Metric, task: &str, left: f64) -> String {
     out
 }
 
-/// What the strengths of a colour mean.
+/// The meaning of a colour's strengths.
 fn legend() -> String {
     let items = [
         ("user time, active energy", Some(1.0)),

@@ -1,8 +1,7 @@
 //! The four tasks of section 4.3, done by a child process and measured from outside.
 //!
-//! A writing task reads the raw file, compresses it or not, writes the result and syncs it; a
-//! reading task reads the result and restores the raw bytes into nowhere. Nothing of either file is
-//! in the page cache when a task begins.
+//! A writing task reads the raw file, compresses it or not, writes the result and syncs it. A reading task reads the
+//! result and restores the raw bytes into nowhere. Nothing of either file is in the page cache when a task begins.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -18,13 +17,13 @@ use super::contenders::Contender;
 use crate::device::drop_caches;
 use crate::peers;
 
-/// What one task used.
+/// The resources that one task used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Used {
     pub wall_seconds: f64,
     pub user_seconds: f64,
     pub system_seconds: f64,
-    /// What the idle machine spends in that time, and what the task adds.
+    /// The idle machine's joules in that time, and the task's addition.
     pub passive_joules: f64,
     pub active_joules: f64,
 }
@@ -34,7 +33,7 @@ pub struct Used {
 pub enum Cold {
     /// The kernel drops the whole page cache: only root may ask for it.
     DropCaches,
-    /// The kernel is told that these files are not needed.
+    /// The kernel gets the advice that these files are not needed.
     Advice,
 }
 
@@ -72,14 +71,14 @@ impl Cold {
 pub struct Bench<'a> {
     /// The raw file, written and synced.
     pub raw: PathBuf,
-    /// What the contenders write.
+    /// The contenders' output.
     pub stored: PathBuf,
     pub cold: Cold,
     pub energy: &'a EnergyMeter,
 }
 
 impl Bench<'_> {
-    /// Does the writing task and returns what it used, and the size of what it wrote.
+    /// Does the writing task and returns its usage, and the size of its output.
     pub fn write(&self, contender: &Contender) -> Result<(Used, u64)> {
         match fs::remove_file(&self.stored) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -132,9 +131,9 @@ impl Bench<'_> {
     }
 }
 
-/// Brings a program, which the page cache lost with all else, back into memory, by letting it work on
-/// nothing: the thesis keeps its files on a dedicated disk (sections 4.1 and 4.3), and a program of
-/// 30 MB takes longer to read than a small file. It may complain. One that names its target would read that.
+/// Brings a program, which the page cache lost with all else, back into memory, by letting it work on nothing. The
+/// thesis keeps its files on a dedicated disk (sections 4.1 and 4.3). A program of 30 MB takes longer to read than a
+/// small file. It may complain. One that names its target would read that.
 fn warm(contender: &Contender, words: &[String]) {
     if !contender.names_its_target()
         && let Ok(child) = spawn(words, Stdio::null(), Stdio::null())
@@ -179,7 +178,7 @@ pub fn finish(words: &[String], mut child: Child) -> Result<Option<u64>> {
     if let Some(mut pipe) = child.stderr.take() {
         let _ = pipe.read_to_string(&mut complaint);
     }
-    // What a process wrote can be read as long as nobody has reaped it.
+    // The bytes written by a process can be read as long as nobody has reaped it.
     let written = i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)

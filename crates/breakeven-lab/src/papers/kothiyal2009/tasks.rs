@@ -1,7 +1,7 @@
 //! The record behind every table and figure: each contender writes and reads each type of file.
 //!
-//! A cell is a race over one file. Its contenders take turns in every run; one whose two times are
-//! known well enough sits the later runs out, as the paper's rule says (section 4.3).
+//! A cell is a race over one file. Its contenders alternate in every run. One whose two times are known well enough
+//! sits the later runs out, as the paper's rule says (section 4.3).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -109,7 +109,7 @@ pub struct Place {
     pub medium: String,
 }
 
-/// What all cells share.
+/// The part that all cells share.
 struct Setting<'a> {
     laboratory: &'a Laboratory,
     stopping: Stopping,

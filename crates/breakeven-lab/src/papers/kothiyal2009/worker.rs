@@ -1,4 +1,4 @@
-//! What this program does as a contender: copy, compress or decompress standard input.
+//! This program as a contender: copy, compress or decompress standard input.
 //!
 //! Blocks of 1 MiB, each behind two little-endian numbers of 32 bits: its raw and its stored bytes.
 //! A block whose two lengths are equal is stored as it is. There is no checksum: the laboratory
@@ -13,7 +13,7 @@ use clap::Subcommand;
 const BLOCK_BYTES: usize = 1 << 20;
 const HEADER_BYTES: usize = 8;
 
-/// What a child process of the laboratory does.
+/// The work of a child process of the laboratory.
 #[derive(Subcommand)]
 pub enum Order {
     /// Copy standard input to standard output

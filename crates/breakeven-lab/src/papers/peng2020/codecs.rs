@@ -74,7 +74,7 @@ const BINARIES: &str = "elf-tar/";
 /// The lengths of pieces of binaries.
 const PIECES: [usize; 2] = [4 << 10, 128 << 10];
 
-/// What a cell measures.
+/// The data of a cell.
 #[derive(Clone, Copy)]
 enum Source {
     Set(Set),
@@ -105,7 +105,7 @@ impl Source {
     }
 }
 
-/// Cuts programs to pieces, of which every other one may be learned from.
+/// Cuts programs to pieces; every other one may be learned from.
 fn pieces(folder: &Path, bytes: usize) -> Result<Split> {
     let files = data::shared_files(folder)?;
     let file = files.iter().find(|file| file.name.starts_with(BINARIES));
@@ -311,7 +311,7 @@ fn race(
         stored.collect::<Result<Vec<Vec<u8>>>>()
     });
     let stored = stored?;
-    // What is no shorter is kept raw, and not decoded.
+    // A value that gets no shorter is kept raw, and not decoded.
     let shorter = || {
         values
             .iter()

@@ -78,7 +78,7 @@ const ASKED_AT_A_TIME: u64 = 200_000;
 const TASK: &str = "fill";
 /// Keys and values for each byte of memory.
 const TIMES_MEMORY: usize = 4;
-/// What a key has beside its prefix.
+/// The bytes of a key beside its prefix.
 const KEY_BYTES: usize = 10;
 /// Seconds that ours has to learn, and that a server is used at most, for each MiB of its memory.
 const LEARNING_SECONDS_A_MIB: f64 = 12.0 / 128.0;
@@ -227,7 +227,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Has a server filled and used, ours first with what it may learn from, and counts what it holds.
+/// Has a server filled and used, ours first with its training values, and counts its items.
 fn fill(kind: Kind, split: &Split, memory_mib: usize) -> Result<Vec<f64>> {
     let server = Server::start(kind, memory_mib, 1)?;
     let is_within = |begun: Instant, seconds_a_mib: f64| {

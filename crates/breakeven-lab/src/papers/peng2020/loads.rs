@@ -1,4 +1,4 @@
-//! Loads that keep a pace, and many keys: the same load on both servers in turn, each with a processor of its own.
+//! Loads that keep a pace, and many keys: the same load on both servers, alternating, each with a processor of its own.
 
 use std::path::Path;
 
@@ -86,7 +86,7 @@ struct Case {
     keys: usize,
     words: &'static str,
     ours: &'static str,
-    /// What our server has, where it is not what all have.
+    /// Our server's memory, where it differs from the others'.
     memory_mib: usize,
     is_short: bool,
     seconds: f64,
@@ -204,7 +204,7 @@ fn measure(case: &Case, runs: usize, share: f64) -> Result<Vec<Row>> {
         let seconds = share * case.seconds;
         server.bench(&words(seconds, 1))?;
         if case.memory_mib != MEMORY_MIB && kind != Kind::Memcached {
-            // What came before it had learned was dropped instead of compressed.
+            // Values from before it had learned were dropped instead of compressed.
             for run in 2..6 {
                 server.bench(&words(seconds, run))?;
             }

@@ -1,5 +1,5 @@
-//! LZW as `compress` has it (Welch 1984): codes of 9 bits and more, as many as 16, without a header and without clearing
-//! the table, for values that are compressed one by one.
+//! LZW as `compress` has it (Welch 1984), with codes of 9 to 16 bits, without a header and without clearing the table.
+//! It compresses values one by one.
 //!
 //! It stands here for the figures alone. Codes are written as they are read, the lowest bit first.
 
@@ -59,7 +59,7 @@ pub fn decode(stored: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
     let (mut bytes, mut held, mut held_bits) = (stored.iter(), 0_u64, 0);
     let mut previous: Option<(usize, usize)> = None;
     while target.len() < raw_bytes {
-        // The encoder knew one more than was told so far, but for the first code and when its table was full.
+        // The encoder knew one more than the decoder so far, but for the first code and when its table was full.
         let known = 256 + table.len() + usize::from(previous.is_some());
         let wanted = bits(known.min(1 << BITS.end()));
         while held_bits < wanted {
@@ -82,7 +82,7 @@ pub fn decode(stored: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
             }
         }
         if let Some((from, length)) = previous.filter(|_| known <= 1 << BITS.end()) {
-            // What was known before, and the first byte of this, which follows it.
+            // The entry known before, and the first byte of this one, which follows it.
             table.push((from, length + 1));
         }
         previous = Some((start, target.len() - start));
@@ -106,7 +106,7 @@ mod tests {
         check(b"");
         check(b"a");
         check(b"aaaaaaaaaaaaaaaaaaaa");
-        // Welch's own example of a code that is not yet told.
+        // Welch's own example of a code that the decoder does not know yet.
         check(b"ababababababababab");
         for kind in [Kind::Text, Kind::Noise, Kind::Rows] {
             for length in [300, 70_000, 2_000_000] {

@@ -1,4 +1,4 @@
-//! What the processes have resident: idle, with a few items, and full; and what an index takes for each key.
+//! Resident memory of the processes: idle, with a few items, and full; and the bytes of an index for each key.
 
 use std::path::Path;
 

@@ -137,7 +137,7 @@ fn measure(set: &Set, folder: Option<&Path>, length: Length) -> Result<Vec<Row>>
             stop_learning(&mut control)?;
             control.send(b"flush_all\r\n")?;
             ensure!(control.line()? == "OK", "it is not emptied");
-            // What is stored in the same second may go too.
+            // Items of the same second may go too.
             std::thread::sleep(Duration::from_millis(1100));
         }
         server.bench(&words(&held_out, length.load_seconds, 2))?;

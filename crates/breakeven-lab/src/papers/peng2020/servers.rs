@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(20);
 const SERVER_PROCESSOR: &str = "0";
 const CLIENT_PROCESSOR: &str = "1";
 
-/// Which server, with its own options beside those of both.
+/// The server, with its own options beside those of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Memcached,
@@ -192,7 +192,7 @@ pub fn stop_learning(control: &mut Client) -> Result<()> {
     }
 }
 
-/// What a bench tells of a load.
+/// A bench's report on a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Step {
     pub keys_per_second: f64,
@@ -218,7 +218,7 @@ pub const BUSY: usize = 2;
 pub const HITS: usize = 3;
 pub const P99: usize = 4;
 pub const P999: usize = 5;
-/// What is done in every row.
+/// The task of every row.
 pub const TASK: &str = "load";
 /// Both servers, in the order of their rows.
 pub const CONTENDERS: [&str; 2] = [OURS, PEER];
@@ -249,7 +249,8 @@ pub fn missing_rows(columns: usize) -> Vec<Row> {
         .into()
 }
 
-/// Loads both servers in turn, with the words of each run; before it each has a load that does not count, if there is one.
+/// Loads both servers, alternating, with the words of each run. Before it each has a load that does not count, if there
+/// is one.
 pub fn race(
     servers: &[Server; 2],
     runs: usize,

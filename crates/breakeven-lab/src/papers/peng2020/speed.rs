@@ -1,4 +1,4 @@
-//! Gets and sets as fast as they go: the same load on both servers in turn, each with a processor of its own.
+//! Gets and sets as fast as they go: the same load on both servers, alternating, each with a processor of its own.
 
 use std::path::Path;
 use std::time::Duration;
@@ -77,12 +77,12 @@ const CLIENT: (&str, &str) = (
 
 /// Records of before the 99.9th percentile have no column of it.
 const COLUMNS: &[&str] = super::servers::COLUMNS.split_at(P99 + 1).0;
-/// What all servers have where nothing else is said.
+/// The memory of all servers unless a cell says otherwise.
 const MEMORY_MIB: usize = 1024;
 /// The cell whose processor time for a key is the one of raw values, and the one whose values are decoded.
 const RAW: &str = "20 keys raw";
 const COMPRESSED: &str = "20 keys all compressed";
-/// What of the speed is to be kept that decoding leaves.
+/// The share to be kept of the speed that decoding leaves.
 const KEPT: f64 = 0.9;
 /// The row that tells what decoding a value takes.
 const DECODE: &str = "decode";
@@ -93,7 +93,7 @@ const ITEM_BYTES: usize = 640;
 #[derive(Clone, Copy, PartialEq)]
 enum Memory {
     Plenty,
-    /// Of what the values take, so many percent; memcached has plenty.
+    /// Memory of so many percent of the values' bytes; memcached has plenty.
     Scarce(usize),
     /// Both have so many percent of what the values take.
     Short(usize),
@@ -103,12 +103,12 @@ enum Memory {
 struct Case {
     name: &'static str,
     words: &'static [&'static str],
-    /// What else is asked before each run, without being measured; all values are stored first.
+    /// Requests before each run that are not measured; all values are stored first.
     before: Option<&'static [&'static str]>,
     ours: &'static str,
     memory: Memory,
     threads: usize,
-    /// What is to be reached in speed, and in processor time.
+    /// The targets of speed, and of processor time.
     speed: Option<f64>,
     cpu: Option<f64>,
 }
@@ -284,7 +284,7 @@ fn filled(case: &Case, length: Length, kind: Kind) -> Result<Server> {
     let words = length.words(case.before.unwrap_or(case.words), length.load_seconds);
     server.bench(&words)?;
     if case.memory != Memory::Plenty && matches!(kind, Kind::Ours(_)) {
-        // What came before it had learned was dropped instead of compressed.
+        // Values from before it had learned were dropped instead of compressed.
         for _ in 0..length.learnings {
             std::thread::sleep(Duration::from_secs_f64(length.learning_seconds));
             server.bench(&words)?;

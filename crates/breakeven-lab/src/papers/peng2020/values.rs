@@ -1,4 +1,4 @@
-//! What is stored: rows of real files, split into those that may be learned from and those that are measured.
+//! The stored values: rows of real files, split into a part to learn from and a measured part.
 
 use std::path::Path;
 
@@ -28,14 +28,14 @@ enum Kind {
     MadeUp,
 }
 
-/// What there is without a folder of data, by which no claim about real data is judged.
+/// The values without a folder of data. They judge no claim about real data.
 pub const MADE_UP: Set = Set {
     name: "made-up",
     files: &[],
     kind: Kind::MadeUp,
 };
 
-/// All sets: those of which targets are set first.
+/// All sets: those with targets first.
 pub const SETS: &[Set] = &[
     Set {
         name: "json-cellphones",
@@ -134,7 +134,7 @@ impl Set {
             }));
         }
         let mut all = Vec::new();
-        // In turn, so that every part has some of every file.
+        // Alternating, so that every part has some of every file.
         let mut left = true;
         while std::mem::take(&mut left) {
             for rows in &mut values {

@@ -1,4 +1,5 @@
-//! Keeping a vault: the same again, clones, verifying, collecting, many small files, and what a GB costs when there are many.
+//! Keeping a vault: the same again, clones, verifying, collecting, many small files, and the cost of a GB when there
+//! are many.
 
 use std::fs;
 use std::path::Path;
@@ -99,7 +100,7 @@ fn small(files: u64) -> String {
     format!("{files} small files")
 }
 
-/// What is done, by whom, and what it came to.
+/// The task, the contender, and the result.
 fn row(task: &str, contender: &str, (run, runs): (usize, usize), values: Values) -> Row {
     let Values {
         used,
@@ -188,7 +189,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     laboratory.measure(EXPERIMENT.key, COLUMNS, cells)
 }
 
-/// Makes files of one length, of which none is like another.
+/// Makes files of one length, each unlike the others.
 fn make(folder: &Path, bytes: u64, file_bytes: usize, kind: Kind) -> Result<()> {
     for file in 0..(bytes / file_bytes as u64).max(1) {
         let below = folder.join((file / 200).to_string());
@@ -199,7 +200,7 @@ fn make(folder: &Path, bytes: u64, file_bytes: usize, kind: Kind) -> Result<()> 
     Ok(())
 }
 
-/// Adds, adds again and verifies, in turn with restic.
+/// Adds, adds again and verifies, alternating with restic.
 fn again(bytes: u64, runs: usize) -> Result<Vec<Row>> {
     let scratch = trees::scratch()?;
     let tree = scratch.path().join("tree");
@@ -538,7 +539,7 @@ fn table(records: &Path) -> Result<Shown> {
     Ok(shown)
 }
 
-/// Says what programs keep in memory for small files, and what that would be for a million.
+/// Returns the memory of programs for small files, and extrapolates it to a million.
 fn memory(cells: &[CellRecord]) -> Option<String> {
     let of = |files: u64| cells.iter().find(|cell| cell.cell == small(files));
     let [few, many] = [of(SMALL[0])?, of(SMALL[1])?];

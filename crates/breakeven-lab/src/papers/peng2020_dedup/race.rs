@@ -1,4 +1,4 @@
-//! Trees added, added again and restored by each program in turn.
+//! Trees added, added again and restored by each program, alternating.
 //!
 //! Source, stores and targets lie in memory, so that programs are measured and no disk.
 

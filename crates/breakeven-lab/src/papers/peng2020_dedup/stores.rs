@@ -12,7 +12,7 @@ use super::trees;
 use crate::peers;
 use crate::programs::{self, Used, own_program};
 
-/// What hashes files.
+/// The program that hashes files.
 pub const B3SUM: &str = "b3sum";
 const PASSWORD: &str = "a password";
 
@@ -199,7 +199,7 @@ pub fn b3sum(tree: &Path) -> Result<Used> {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // What is left lies in a folder that is removed at the end.
+        // Leftovers lie in a folder that is removed at the end.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -52,7 +52,7 @@ const ALL: [Tree; 8] = [
     },
 ];
 
-/// Returns what the deck's comparison is made on, and what programs race on. A quick run has what lies on every machine.
+/// Returns the trees of the deck's comparison and of the programs' race. A quick run has what lies on every machine.
 pub fn all(is_quick: bool) -> &'static [Tree] {
     match is_quick {
         true => &ALL[2..4],
