@@ -119,7 +119,7 @@ fn verbosity(words: &Words<'_>, context: Context<'_>) -> Option<&'static str> {
     Some("OK")
 }
 
-/// There are no queues of the kind that this tunes; what is well formed is accepted.
+/// There are no queues of the kind that this tunes. Well-formed words are accepted.
 fn lru(words: &Words<'_>) -> Option<&'static str> {
     let decimal = |number: usize| str::from_utf8(words.at(number)).ok()?.parse::<f64>().ok();
     Some(match (words.at(1), words.count()) {

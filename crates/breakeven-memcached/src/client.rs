@@ -1,7 +1,7 @@
 //! The other side of the conversation: replies found in bytes, and a connection that waits for them.
 //!
 //! [`reply`] takes one reply from the beginning of the received bytes, over any transport. [`Client`] is a blocking
-//! connection on top. Both read what any memcached sends, in the text and the meta protocol.
+//! connection on top. Both read any memcached's answers, in the text and the meta protocol.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

@@ -40,7 +40,7 @@ macro_rules! counters {
                 $(self.$name = self.$name.wrapping_add(counters.$name.0.load(Relaxed));)*
             }
 
-            /// Returns what was counted since.
+            /// Returns the counts since then.
             pub(crate) fn since(&self, base: &Sums) -> Sums {
                 Sums { $($name: self.$name.wrapping_sub(base.$name),)* }
             }

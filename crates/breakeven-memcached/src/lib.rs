@@ -1,7 +1,7 @@
 //! A memcached: the text and meta protocols over the library's store of small objects, on TCP or a UNIX socket.
 //!
 //! [`run`] is the command `breakeven serve`, with memcached's option letters. [`Server`] is for programs that start one
-//! inside, and [`client`] for those that talk to one, or to any other memcached. The answers are those of Debian's
+//! inside. [`client`] is for programs that talk to one, or to any other memcached. The answers are those of Debian's
 //! memcached 1.6.18, byte for byte, except where `docs/serve.md` says otherwise.
 #![deny(unsafe_code)]
 // Standard error may be full or gone, and these end the process then.

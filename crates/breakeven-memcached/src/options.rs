@@ -1,8 +1,7 @@
 //! memcached's option letters, read as `getopt` reads them, so that a command line that starts memcached starts this.
 //!
-//! An option that is not here and would change where data lies, who may read it or which protocol is spoken is refused
-//! with a sentence. An option that only tunes memcached's own tables is accepted, with a warning where the user might
-//! expect an effect.
+//! An absent option that would change the place of data, its readers or its protocol is refused with a sentence. An
+//! option that only tunes memcached's own tables is accepted, with a warning where the user might expect an effect.
 
 use crate::settings::{Listen, Settings};
 
@@ -49,7 +48,7 @@ const OPTIONS: &[(char, &str, bool)] = &[
     ('\u{1}', "metrics", true),
 ];
 
-/// Words of `-o` that tune what is not here, and change nothing that a client sees.
+/// Words of `-o` that tune absent parts, and change nothing that a client sees.
 const TUNING: &[&str] = &[
     "maxconns_fast",
     "no_maxconns_fast",
@@ -105,7 +104,7 @@ pub enum Asked {
 /// Reads a command line, without the program's name.
 ///
 /// # Errors
-/// A sentence about what is not understood or not supported.
+/// A sentence about the word that is not understood or not supported.
 pub fn read(arguments: &[String]) -> Result<Asked, String> {
     let mut draft = Draft {
         settings: Settings::default(),
@@ -184,7 +183,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Takes an option; returns what is to be printed instead of serving.
+    /// Takes an option; returns the text to print instead of serving.
     fn take(&mut self, letter: char, value: &str) -> Result<Option<String>, String> {
         let settings = &mut self.settings;
         match letter {
@@ -246,18 +245,18 @@ impl Draft {
         let refused = match letter {
             'U' if value.trim() == "0" => return Ok(()),
             'U' => {
-                "-U: UDP is not served, because it amplifies what a forged sender asks for; use TCP"
+                "-U: UDP is not served, because it amplifies requests of a forged sender; use TCP"
             }
             'B' if ["ascii", "auto"].contains(&value) => return Ok(()),
             'B' => {
-                "-B: the binary protocol is not served; the meta commands of the text protocol do what it did"
+                "-B: the binary protocol is not served; the meta commands of the text protocol replace it"
             }
             'S' => {
                 "-S: SASL belongs to the binary protocol, which is not served; -Y FILE asks for user and password"
             }
             'Z' => "-Z: TLS is not served; put stunnel before the server",
             'e' => "-e: memory files are not supported: the store does not outlive the process",
-            'N' => "-N: connections are spread over the threads in turn",
+            'N' => "-N: the server spreads connections over its threads by itself",
             _ => {
                 let tuned = match letter {
                     'f' | 'n' => "there are no slab classes",
@@ -294,7 +293,9 @@ impl Draft {
                 ));
             }
             name if name.starts_with("ssl_") || name.starts_with("proxy_") => {
-                return Err(format!("-o {name}: neither TLS nor the proxy is here"));
+                return Err(format!(
+                    "-o {name}: this server has neither TLS nor the proxy"
+                ));
             }
             name => self
                 .warnings
@@ -386,7 +387,7 @@ fn help() -> String {
         'A' => "let the command shutdown stop the server",
         'l' => "addresses, with or without ports, between commas (default 127.0.0.1)",
         'd' => "go on in the background",
-        'r' => "let a core dump be as large as the process",
+        'r' => "allow core dumps as large as the process",
         'u' => "the user to become when root starts it",
         'm' => "memory in MiB (default 64)",
         'M' => "refuse values when memory is full, instead of dropping others",
@@ -397,18 +398,18 @@ fn help() -> String {
         'V' => "print the version",
         'i' => "print the licence",
         'P' => "write the process's number to a file",
-        'D' => "what ends the prefix of a key in stats detail, which it turns on (default :)",
+        'D' => "end of a key's prefix in stats detail, which it turns on (default :)",
         't' => "worker threads (default 4)",
         'R' => "requests of one connection before others have their turn (default 20)",
         'b' => "connections that may wait to be accepted (default 1024)",
         'I' => "longest item, in bytes, k or m (default 1m)",
         'F' => "refuse flush_all",
         'X' => "refuse lists of all keys",
-        'W' => "refuse watch, which is not here in any case",
-        'Y' => "a file of USER:PASSWORD lines, one of which a client must send first",
+        'W' => "refuse watch, which this server lacks in any case",
+        'Y' => "a file of USER:PASSWORD lines; a client must send one first",
         'o' => {
-            "words between commas: no_dictionaries, no_compression, miss_microseconds=NUMBER (what a miss costs its \
-             client, default 1000), idle_timeout=SECONDS; others of memcached's have no effect"
+            "words between commas: no_dictionaries, no_compression, miss_microseconds=NUMBER (the cost of a miss to \
+             its client, default 1000), idle_timeout=SECONDS; others of memcached's have no effect"
         }
         '\u{1}' => "write Prometheus's text form to a file every ten seconds",
         _ => "",

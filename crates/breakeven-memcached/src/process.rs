@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::settings::Settings;
 use crate::shared::tell;
 
-/// Tells a process that it is the one in the background.
+/// Marks a process as the one in the background.
 const IN_BACKGROUND: &str = "BREAKEVEN_SERVE_IN_BACKGROUND";
 
 /// How the files about a running process are written. Nobody asks for them after a power cut, and nobody here waits for

@@ -31,7 +31,7 @@ use crate::worker::{Arrival, Inbox, Worker};
 
 /// How long no connection is accepted when there are no descriptors left, in milliseconds; memcached's 10.
 const DESCRIPTORS_PAUSE_MS: i64 = 10;
-/// How often what is due in the store is done, in milliseconds.
+/// How often the store's due work is done, in milliseconds.
 const MAINTAIN_EVERY_MS: i64 = 200;
 /// Items looked at in each shard at a time.
 const MAINTAIN_ITEMS: usize = 64;
@@ -55,7 +55,7 @@ enum Listener {
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// Nothing of one that was handed over: whoever made it removes it.
+    /// Nothing for a socket that was handed over: its maker removes it.
     identity: Option<SocketIdentity>,
 }
 
@@ -129,8 +129,8 @@ impl Stopper {
     }
 }
 
-/// Whether values may be encoded by dictionaries learned from others. Never where those may belong to another user, who
-/// could learn of them from the sizes of his own.
+/// Whether values may be encoded by dictionaries learned from others. Never where values may belong to another user,
+/// who could learn of them from the sizes of his own.
 fn has_dictionaries(settings: &Settings, logins: Option<&[Vec<u8>]>) -> bool {
     settings.has_dictionaries && logins.is_none_or(|logins| logins.len() == 1)
 }
@@ -183,7 +183,7 @@ impl Server {
         &self.addresses
     }
 
-    /// Returns what stops the server.
+    /// Returns the handle that stops the server.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.shared))
     }
@@ -480,7 +480,7 @@ fn logins(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     })
 }
 
-/// Does what is due in the store and writes the metrics file, until the server stops.
+/// Does the store's due work and writes the metrics file, until the server stops.
 fn maintain(shared: &Shared) -> io::Result<()> {
     let mut metrics_written = None;
     while shared.stop() == Stop::No {

@@ -3,7 +3,7 @@
 //! Commands are taken as memcached takes them: a line, then, for a command that stores, a block of the given length and
 //! a line's end. A line that cannot be right leaves the block to be read as commands, where memcached does so. The
 //! memory of a session is bounded. A line has a longest length, a value the longest item. No command is begun while
-//! more than [`OUTPUT_BYTES_WANTED`] wait to be sent; a fetch of many keys and a list of all keys go on later.
+//! more than [`OUTPUT_BYTES_WANTED`] wait to be sent. A fetch of many keys and a list of all keys go on later.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    /// Does what the input asks for, and returns how much of it was taken.
+    /// Does the requests of the input, and returns how much of it was taken.
     pub(crate) fn advance(
         &mut self,
         context: Context<'_>,

@@ -16,7 +16,7 @@ pub enum Listen {
     Tcp {
         /// The addresses.
         addresses: Vec<String>,
-        /// The port of those that name none; 0 for any that is free.
+        /// The port of addresses that name none; 0 for any that is free.
         port: u16,
     },
 }
@@ -62,7 +62,7 @@ pub struct Settings {
     pub prefix_end: u8,
     /// Whether prefixes are counted from the start. Default false.
     pub counts_prefixes: bool,
-    /// A file that is written anew every ten seconds with Prometheus's text form. Default: none.
+    /// A file that is written again every ten seconds with Prometheus's text form. Default: none.
     pub metrics_path: Option<PathBuf>,
     /// A file that holds the process's number while the server runs. Default: none.
     pub pid_path: Option<PathBuf>,

@@ -72,7 +72,7 @@ pub(crate) struct Shared {
     pub(crate) wake: OwnedFd,
 }
 
-/// Writes a line for whoever runs the server. Where nobody can read it any more the server goes on.
+/// Writes a line for the user of the server. Where nobody can read it any more the server goes on.
 pub(crate) fn tell(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", printable(&line.to_string()));
 }
@@ -131,7 +131,7 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Returns what was counted since the start or the last reset.
+    /// Returns the counts since the start or the last reset.
     pub(crate) fn sums(&self) -> Sums {
         self.sums_of_all().since(&lock(&self.base))
     }
@@ -195,7 +195,7 @@ impl Shared {
     }
 }
 
-/// Locks; what a panic left behind is counts and lists, which are whole at any moment.
+/// Locks. A panic leaves only counts and lists behind, which are whole at any moment.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Sockets to listen on: handed over by whoever started the process, or bound to a path of any length.
+//! Sockets to listen on: handed over by the parent process, or bound to a path of any length.
 //!
 //! Sources: sd_listen_fds(3), which is how systemd hands sockets over, and unix(7), by which the path of a socket is
 //! shorter than 108 bytes.

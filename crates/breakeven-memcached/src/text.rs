@@ -37,7 +37,7 @@ pub(crate) struct Storing {
     is_silent: bool,
 }
 
-/// Returns what a line fetches and where its keys begin, if it is a whole fetch.
+/// Returns the kind of a line's fetch and where its keys begin, if it is a whole fetch.
 pub(crate) fn fetch_line(context: Context<'_>, line: &[u8]) -> Option<(Fetching, usize)> {
     let mut words = line::split(line);
     let (with_cas, touches) = match words.next()? {
@@ -278,7 +278,7 @@ pub(crate) fn store(
     }
 }
 
-/// Counts what became of a value.
+/// Counts the outcome of storing a value.
 pub(crate) fn count_store(context: Context<'_>, mode: StoreMode, outcome: StoreOutcome) {
     let counters = context.counters;
     match (mode, outcome) {
@@ -313,7 +313,7 @@ fn count_line(is_decrement: bool, words: &Words<'_>, context: Context<'_>, outpu
     }
 }
 
-/// Counts what became of a number.
+/// Counts the outcome of changing a number.
 pub(crate) fn count_count(context: Context<'_>, is_decrement: bool, outcome: CountOutcome) {
     let counters = context.counters;
     match (is_decrement, outcome) {
@@ -411,7 +411,7 @@ pub(crate) fn login(context: Context<'_>, value: Option<&[u8]>, output: &mut Vec
     }
     let given = [words.at(0), words.at(1)].join(&b' ');
     let logins = context.shared.logins.as_deref().unwrap_or_default();
-    // Every login is compared to its end, so that the time tells nothing of how much was right.
+    // Every login is compared to its end, so that the time does not show how much was right.
     let is_known = logins
         .iter()
         .fold(false, |known, login| known | is_equal(login, &given));

@@ -32,7 +32,7 @@ impl Replies {
         Unread { reply, sent }
     }
 
-    /// Forgets what a client has read, or will never read.
+    /// Forgets bytes that a client has read, or will never read.
     pub(crate) fn forget(&mut self, unread: Unread) {
         // This one's and the set's.
         if Arc::strong_count(&unread.reply) == 2 {
@@ -48,7 +48,7 @@ impl Replies {
 }
 
 impl Unread {
-    /// Returns what was not sent yet.
+    /// Returns the bytes that were not sent yet.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.reply[self.sent..]
     }

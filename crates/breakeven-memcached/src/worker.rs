@@ -82,7 +82,7 @@ struct Connection {
     is_ending: bool,
     /// Whether there is more to do without more input.
     has_more: bool,
-    /// Whether it waits for its turn with those that have more to do.
+    /// Whether it waits for its turn with connections that have more to do.
     is_ready: bool,
     waits_to_send: bool,
 }
@@ -257,7 +257,7 @@ impl Worker {
         self.counters.input_bytes.store(self.input_bytes, Relaxed);
     }
 
-    /// Closes others until what waits is no more than it may be.
+    /// Closes others until the waiting bytes are within their bound.
     fn close_those_who_hold(&mut self, served: u64) {
         let settings = &self.shared.settings;
         let share = self.shared.memory_bytes.load(Relaxed) as usize / settings.threads;
@@ -317,7 +317,7 @@ impl Worker {
 }
 
 impl Connection {
-    /// Sends what waits, reads once, and does what came.
+    /// Sends waiting bytes, reads once, and does the requests.
     fn turn(
         &mut self,
         context: Context<'_>,
@@ -362,7 +362,7 @@ impl Connection {
         })
     }
 
-    /// Reads once: into the buffer, or behind what was not taken yet.
+    /// Reads once: into the buffer, or behind bytes that were not taken yet.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let held = self.input.len();
         if held == 0 {
@@ -378,7 +378,7 @@ impl Connection {
         read
     }
 
-    /// Sends what waits. Returns whether nothing waits any more.
+    /// Sends waiting bytes. Returns whether nothing waits any more.
     fn send_unread(&mut self, context: Context<'_>, desk: &mut Desk<'_>) -> io::Result<bool> {
         let Some(unread) = &mut self.unread else {
             return Ok(true);

@@ -155,7 +155,7 @@ impl Load<'_> {
     }
 }
 
-/// Returns the processor time of the server, if it tells.
+/// Returns the processor time of the server, if it reports it.
 fn server_cpu_seconds(control: &mut Client) -> Result<Option<f64>> {
     let stats = control.stats("")?;
     let seconds = |name: &str| stats.get(name)?.parse::<f64>().ok();
@@ -231,7 +231,7 @@ impl<'a> Running<'a> {
         self.waiting > 0 || !self.fetching.is_empty()
     }
 
-    /// Lets a connection that was answered fetch what it missed, or ask again.
+    /// Lets a connection that was answered fetch its misses, or ask again.
     fn go_on(&mut self, number: usize, end_ns: u64) -> Result<()> {
         let connection = &self.connections[number];
         let (missed, now_ns) = (connection.missed.len() as u64, self.now_ns());
@@ -246,7 +246,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Stores what has come from where it was fetched.
+    /// Stores values that have come from where they were fetched.
     fn store_fetched(&mut self) -> Result<()> {
         while let Some(Reverse((due_ns, number))) = self.fetching.peek().copied() {
             let now_ns = self.now_ns();
@@ -354,7 +354,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Sends what could not be sent. Returns whether some still cannot.
+    /// Sends bytes that could not be sent before. Returns whether some still cannot.
     fn flush_all(&mut self) -> Result<bool> {
         let mut is_blocked = false;
         for connection in self
@@ -459,7 +459,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Counts what was not answered.
+    /// Counts requests without an answer.
     fn give_up(&mut self) {
         let now_ns = self.now_ns();
         let waiting = self.connections.iter().flat_map(|it| &it.waiting);
@@ -474,7 +474,7 @@ impl<'a> Running<'a> {
 }
 
 impl Connection {
-    /// Sends what is to be sent. Returns whether all of it is.
+    /// Sends the waiting bytes. Returns whether all of it is.
     fn flush(&mut self) -> io::Result<bool> {
         while self.sent < self.output.len() {
             match self.stream.write(&self.output[self.sent..]) {

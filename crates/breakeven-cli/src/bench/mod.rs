@@ -1,4 +1,4 @@
-//! `breakeven bench`: what a memcached does under load, any memcached, with every value verified.
+//! `breakeven bench`: the speed and answers of any memcached under load, with every value verified.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -200,7 +200,7 @@ impl Report {
         )
     }
 
-    /// Says what was found, and draws it.
+    /// Prints the findings, and draws them.
     pub fn finish(mut self) -> Result<()> {
         if let Some(path) = &self.plot {
             let title = format!("{} {}: {}", self.server, self.version, self.shape);

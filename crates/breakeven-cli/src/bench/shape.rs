@@ -1,4 +1,4 @@
-//! Shapes of load: what one request is, and when requests are to be sent.
+//! Shapes of load: the form of one request, and when requests are to be sent.
 
 use super::values::{Values, push_key};
 use breakeven_memcached::client::push_set;
@@ -68,7 +68,7 @@ impl Shape {
         }
     }
 
-    /// Replies that end a request, of those that are sent at once.
+    /// Replies that end a request, among the bytes that are sent at once.
     pub fn requests(self) -> usize {
         match self.kind {
             Kind::Gets { gets, .. } => gets,
@@ -92,7 +92,7 @@ impl Shape {
         }
     }
 
-    /// Writes what is sent at once for the draws from a number on.
+    /// Writes the bytes that are sent at once for the draws from a number on.
     pub fn push(self, target: &mut Vec<u8>, draws: &[u32], first: usize, values: &Values) {
         let keys = &draws[first..first + self.keys()];
         match self.kind {

@@ -50,7 +50,7 @@ impl Values {
         self.drawn(key.into())
     }
 
-    /// Returns another value for a key, mostly of another length, as programs overwrite what they keep.
+    /// Returns another value for a key, mostly of another length, as programs overwrite their values.
     pub fn another(&self, key: u32, number: usize) -> &[u8] {
         self.drawn(u64::from(key) | (number as u64 + 1) << 32)
     }

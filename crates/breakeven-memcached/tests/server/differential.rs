@@ -175,7 +175,7 @@ impl Side {
         self.plain(&received)
     }
 
-    /// Returns an answer without what is each server's own, and keeps the CAS.
+    /// Returns an answer without each server's own parts, and keeps the CAS.
     fn plain(&mut self, answer: &[u8]) -> String {
         let mut plain = String::new();
         let mut rest = answer;
@@ -239,7 +239,7 @@ impl Side {
     }
 }
 
-/// Returns what `me` says of an item without what is each server's own.
+/// Returns the answer of `me` on an item without each server's own parts.
 fn plain_inspection(words: &[&str]) -> String {
     let plain = words.iter().map(|word| match word.split_once('=') {
         Some((name @ ("la" | "cas" | "cls" | "size"), _)) => format!("{name}=#"),
@@ -380,7 +380,7 @@ fn text_other(random: &mut fastrand::Rng, counts: bool, batch: &mut Vec<Part>) {
     batch.push(Part::Bytes(format!("{line}{end}").into_bytes()));
 }
 
-/// Returns the flags of a meta command that tell of the item.
+/// Returns the flags of a meta command that report on the item.
 fn answers_of(name: &str) -> Vec<&'static str> {
     match name {
         "mg" => vec!["s", "v", "t", "f", "h", "l", "c", "k", "q", "u", "Oab"],
@@ -390,7 +390,7 @@ fn answers_of(name: &str) -> Vec<&'static str> {
     }
 }
 
-/// Adds a meta command: flags that change the item before those that tell of it, whose order would tell.
+/// Adds a meta command: flags that change the item come before flags that report on it, whose order would show.
 fn meta(random: &mut fastrand::Rng, counts: bool, batch: &mut Vec<Part>) {
     let first = if counts { "ma" } else { "mg" };
     let names = [first, first, "ms", "md"];
@@ -512,7 +512,7 @@ fn a_set_without_room_leaves_no_old_value() {
     }
 }
 
-/// One client at a time lists all keys: what is listed waits in memory until the client takes it.
+/// One client at a time lists all keys: the list waits in memory until the client takes it.
 #[test]
 fn keys_are_listed_for_one_client_at_a_time() {
     let folder = tempfile::tempdir().unwrap();

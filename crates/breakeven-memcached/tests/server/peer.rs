@@ -117,7 +117,7 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Returns what comes up to and with `end`.
+    /// Returns the bytes up to and with `end`.
     pub fn read_to(&mut self, end: &[u8]) -> Vec<u8> {
         let mut searched = 0;
         loop {

@@ -12,7 +12,7 @@ const BAND_BYTES: [usize; 5] = [64, 256, 1 << 10, 4 << 10, 16 << 10];
 const BANDS: usize = BAND_BYTES.len() + 1;
 /// Classes there are.
 pub(super) const CLASSES: usize = (PREFIXES_MAX + 1) * BANDS;
-/// The longest prefix; what is longer is cut there.
+/// The longest prefix; a longer one is cut there.
 const PREFIX_BYTES_MAX: usize = 32;
 
 /// The prefixes that are kept apart, by their numbers. The last number is of all others.

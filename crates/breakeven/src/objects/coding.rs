@@ -5,8 +5,8 @@
 //! then decides at this place's prices. A held byte is worth the misses it avoids. A value costs its encoding, and the
 //! decodings that fetches are expected to ask for. A class keeps its method unless another wins by [`GAIN_MIN`].
 //!
-//! A dictionary is trained anew when what it leaves of held-out values has grown by [`DECAY`]. Everything kept here is
-//! bounded by a share of the memory and charged to it.
+//! A dictionary is trained again when the bytes that it leaves of held-out values have grown by [`DECAY`]. Everything
+//! kept here is bounded by a share of the memory and charged to it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -60,8 +60,8 @@ const SAVING_MIN: f64 = 0.03;
 const NEVER: f64 = 1e6;
 /// Decodings after which a value is stored raw again.
 const PROMOTE_AFTER: std::ops::RangeInclusive<f64> = 16.0..=65_536.0;
-/// The same where fresh ones are only encoded sooner. Without that rule gets of 20 keys by a skew had 0.71 (0.64 to
-/// 0.79) of memcached's keys, with it 0.89 (0.84 to 0.94): `peng2020/gets`, 20 runs each. The least number itself is
+/// The same where fresh ones are only encoded sooner. Gets of 20 keys by a skew had 0.71 (0.64 to 0.79) of memcached's
+/// keys without that rule and 0.89 (0.84 to 0.94) with it: `peng2020/gets`, 20 runs each. The least number itself is
 /// unproved.
 const PROMOTE_SOONER_AFTER_MIN: f64 = 4.0;
 
@@ -223,7 +223,7 @@ impl Coding {
         let dictionaries = has_room.then(|| Dictionaries::new(options)).transpose()?;
         let candidate = |name: &str| Candidate::new(name.parse().expect("a method"));
         let options = ChooserOptions {
-            // Held-out values tell of every method, so that nothing has to be tried.
+            // Held-out values measure every method, so that nothing has to be tried.
             trial_share: 0.0,
             ..ChooserOptions::default()
         };
@@ -441,7 +441,7 @@ impl Tuner {
         self.symbol_bytes() + bytes <= self.symbol_bytes_max
     }
 
-    /// Gives back what the class has gathered that has the least: where many grow alike, none would come to a table.
+    /// Gives back the samples of the class with the fewest: where many classes grow alike, none would come to a table.
     fn give_samples_back(&mut self) {
         let gathering = self
             .known()
@@ -694,7 +694,7 @@ mod tests {
             "quickly ",
             "among ",
         ];
-        // Samples enough for a table of all eight are twice what may be held.
+        // Samples enough for a table of all eight are twice the bytes that may be held.
         for round in 0..2000 {
             for kind in 'a'..='h' {
                 let words = (0..12).map(|_| words[random.usize(..words.len())]);

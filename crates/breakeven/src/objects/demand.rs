@@ -13,8 +13,8 @@ use crate::units::Seconds;
 /// The share of items at the end of their queue that is assumed to have been fetched at least, where there is a fetch
 /// for each stored value.
 const FETCHED_SHARE_MIN: f64 = 0.01;
-/// After so many times as many items as are held, what was counted before weighs a third. A memory that is filled
-/// before anybody asks is to be filled as one that is asked.
+/// After so many times as many items as are held, the earlier counts weigh a third. A memory that is filled before
+/// anybody asks is to be filled as one that is asked.
 const TURNOVERS_REMEMBERED: f64 = 4.0;
 /// As if a hundred items had come to the end before, and one in twenty had been fetched.
 const JUDGED_AT_FIRST: f64 = 100.0;
@@ -46,7 +46,7 @@ impl Default for Demand {
 impl Demand {
     /// Takes in the counts since the last time.
     pub fn follow(&mut self, tally: &Tally) {
-        // Counts may have begun anew meanwhile.
+        // Counts may have begun again meanwhile.
         let since =
             |count: fn(&Tally) -> u64| count(tally).saturating_sub(count(&self.seen)) as f64;
         let remembered = TURNOVERS_REMEMBERED * tally.items.max(1) as f64;
@@ -61,12 +61,12 @@ impl Demand {
         self.seen = tally.clone();
     }
 
-    /// Returns what was counted of each class.
+    /// Returns the counts of each class.
     pub fn counts(&self) -> &[ClassCounts] {
         &self.seen.classes
     }
 
-    /// Returns what a byte is worth that is held from one end of the queue to the other, in misses.
+    /// Returns the worth, in misses, of a byte that is held from one end of the queue to the other.
     pub fn worth_of_byte(&self, miss: Seconds) -> f64 {
         let share = (self.judged_fetched + FETCHED_AT_FIRST) / (self.judged + JUDGED_AT_FIRST);
         let item_bytes = self.seen.bytes as f64 / self.seen.items.max(1) as f64 + INDEX_BYTES;

@@ -3,7 +3,7 @@
 //! S3-FIFO (Yang et al. 2023): new items wait in a short queue. Fetched items go on to the main one, and the others
 //! leave. The main queue gives each item as many more rounds as it was fetched, up to three. Here the queues consist of
 //! segments, and all items of the oldest are judged before it is freed. The short queue has two parts: fresh items as
-//! they came, and behind them those that nobody fetched so far, encoded. An item that moves on is encoded as its class
+//! they came, and behind them encoded items that nobody fetched so far. An item that moves on is encoded as its class
 //! is (`recode.rs`). Where no class is encoded, fresh segments become cold ones as they are, except for some that serve
 //! as samples.
 //!
@@ -32,7 +32,8 @@ const SHORT_PERCENT: u64 = 10;
 /// values.
 const AGED_LOOKED_AT_ONE_IN: u32 = 8;
 
-/// Slabs that a shard may hold in any case before it looks for dead bytes: those that are being filled are not full.
+/// Slabs that a shard may hold in any case before it looks for dead bytes, since slabs that are being filled are not
+/// full.
 const TIDY_SLABS_MIN: u64 = 2;
 
 /// The orders for a shard that is to make room.
@@ -42,7 +43,7 @@ pub(super) struct Duty {
     pub items: usize,
     /// Whether items may be dropped before their end.
     pub evicts: bool,
-    /// Whether to begin with those that are dropped: what was moved freed nothing.
+    /// Whether to begin with items that are dropped: the moved ones freed nothing.
     pub drops: bool,
     /// Slabs that are this shard's share.
     pub share_slabs: u64,
@@ -214,9 +215,9 @@ impl Shard {
         Progress::Freed
     }
 
-    /// Whether room is to be made here first: there are fresh items that could be encoded, a segment is half empty, or
-    /// the shard holds more than its share. Else it would be those of the shards that are asked most that go first,
-    /// while others hold items raw.
+    /// Whether room is to be made here first. It is if there are fresh items that could be encoded, a segment is half
+    /// empty, or the shard holds more than its share. Else it would be those of the shards that are asked most that go
+    /// first, while others hold items raw.
     pub fn is_due(&self, duty: Duty) -> bool {
         let fresh = u64::from(self.log.slabs_of(Queue::Fresh));
         self.log.emptying != 0

@@ -58,7 +58,7 @@ pub(super) struct Bench {
     compressor: Compressor,
     decompressor: Decompressor,
     stored: Vec<u8>,
-    /// For whoever has the bench.
+    /// For the holder of the bench.
     pub value: Vec<u8>,
 }
 

@@ -3,15 +3,15 @@
 //! Linear hashing (Litwin 1980): one bucket is split at a time, so that no request pays for a doubling and memory never
 //! jumps. A bucket is a cache line: seven slots and the number of the bucket that overflows it. A slot is eight bytes:
 //! 22 bits of hash, 2 of frequency, 20 of segment and 20 of offset. Buckets are split by these bits of hash, so that a
-//! split reads no item. The bits that have not parted buckets yet tell the keys apart.
+//! split reads no item. The bits that have not parted buckets yet distinguish the keys.
 //!
 //! The index never sees a key. A slot with the right tag is a candidate, and its holder compares the key. The holder
 //! changes or removes a slot only by the place it names, which no two items share.
 //!
 //! # Cost
 //! A bucket is split when the mean passes `FILL` of its seven slots: 64 / (7 x 0.8) = 11.4 bytes a key. Buckets that
-//! overflow take more, since those that were not split yet are twice as full as the others. Measured over a tenfold
-//! growth to 200,000 keys: 14.2 bytes in the mean, at most 14.6; 14.3 where keys came and went ten times.
+//! overflow take more, since unsplit ones are twice as full as the others. Measured over a tenfold growth to 200,000
+//! keys: 14.2 bytes in the mean, at most 14.6; 14.3 where keys came and went ten times.
 
 use std::mem::take;
 
@@ -67,7 +67,7 @@ pub(super) struct Index {
     count: usize,
 }
 
-/// Bit that tells an overflow bucket's number from a home bucket's.
+/// Bit that distinguishes an overflow bucket's number from a home bucket's.
 const SPILLED: u32 = 1 << 31;
 
 impl Index {
@@ -123,7 +123,7 @@ impl Index {
     /// Adds a slot. There may be others of the same hash.
     ///
     /// # Panics
-    /// If there is no address space for it, which [`Index::has_room`] tells before.
+    /// If there is no address space for it, which [`Index::has_room`] shows before.
     ///
     /// # Cost
     /// At most one bucket and its overflow are split.
@@ -197,7 +197,7 @@ impl Index {
         }) as u32
     }
 
-    /// Adds a bucket, and moves to it what belongs there of the bucket whose turn it is.
+    /// Adds a bucket, and moves its entries to it from the bucket whose turn it is.
     fn split(&mut self) {
         let bit = self.home_count.ilog2();
         if bit >= TAG_BIT_FIRST + TAG_BITS {

@@ -262,7 +262,7 @@ fn header_bytes(bits: u8) -> usize {
     FIXED_BYTES + 4 * (has(LONG) + has(FLAGS) + has(EXPIRES)) + 8 * has(WIDE_CAS) + encoded
 }
 
-/// Marks an item as dead, so that whoever walks over it need not ask the index.
+/// Marks an item as dead, so that a walk over it need not ask the index.
 pub(super) fn mark_dead(item: &mut [u8]) {
     item[2..4].copy_from_slice(&DEAD);
 }

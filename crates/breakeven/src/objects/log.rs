@@ -11,7 +11,7 @@ use super::index::{OFFSET_BITS, Place, SEGMENT_BITS};
 use super::item::{self, Base, Header, Stored};
 use super::space::{Purpose, Room, Space};
 
-/// How a shard numbers what is stored: no number is given twice in a store, since each shard has its own remainder.
+/// A shard's numbers of stored values. No number is given twice in a store, since each shard has its own remainder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CasCounter {
     newest: u64,
@@ -106,7 +106,7 @@ pub(super) struct Log {
     segments: Vec<Option<Segment>>,
     vacant: Vec<u32>,
     filling: [[u32; LIVES]; QUEUES],
-    /// Closed segments, the oldest first, with the sequence that tells whether they are still the same.
+    /// Closed segments, the oldest first, with the sequence that shows whether they are still the same.
     queues: [VecDeque<(u32, u32)>; QUEUES],
     counts: [u32; QUEUES],
     chains: Vec<Vec<Room>>,
@@ -116,7 +116,7 @@ pub(super) struct Log {
     form_places: usize,
     sequence: u32,
     pub cas: CasCounter,
-    /// A segment that is being emptied, and is freed by whoever empties it.
+    /// A segment that is being emptied, and is freed by the thread that empties it.
     pub emptying: u32,
 }
 
@@ -259,7 +259,7 @@ impl Log {
         &mut self.segment_mut(segment).room.slab[at..at + count]
     }
 
-    /// Returns what decodes an item of a segment.
+    /// Returns the decoder of an item of a segment.
     pub fn form(&self, segment: u32, number: u8) -> &Arc<Form> {
         &self.segment(segment).forms[usize::from(number)]
     }

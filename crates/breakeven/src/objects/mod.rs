@@ -83,8 +83,8 @@ const SHARD_SLABS_MIN: u64 = 32;
 const SLABS_MIN: u64 = 2048;
 /// The least memory: one shard of the smallest slabs.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
-/// Items that a request looks at when memory is short. One new item displaces one or two as long, and of those that
-/// are looked at some stay.
+/// Items that a request looks at when memory is short. One new item displaces one or two as long, and some of the
+/// candidates stay.
 const ITEMS_A_REQUEST: usize = 8;
 /// Rounds over the shards after which a request finds that there is no room to be made.
 const ROUNDS_MAX: usize = 4;
@@ -380,7 +380,7 @@ impl Objects {
             return DeleteOutcome::NotFound;
         };
         let outcome = self.with_room(key, now, |shard| shard.delete(key, delete, now.seconds));
-        // Without room for the mark the item goes: what is stale may be absent.
+        // Without room for the mark the item goes: a stale item may be absent.
         outcome.unwrap_or_else(|NoRoom| {
             self.delete(
                 key.bytes,
@@ -462,7 +462,7 @@ impl Objects {
         }
     }
 
-    /// Says whether values are learned from; what was learned stays in use. At first they are.
+    /// Sets whether values are learned from; earlier learning stays in use. At first they are.
     pub fn set_learning(&self, is_learning: bool) {
         if let Some(coding) = &self.coding {
             coding.set_learning(is_learning);
@@ -526,7 +526,7 @@ impl Objects {
         stats.collect()
     }
 
-    /// Returns what compressing saved of each class; shards are parts of its values.
+    /// Returns the savings of compressing for each class; shards are parts of its values.
     fn costs(&self) -> BTreeMap<u16, Costs> {
         let mut costs = BTreeMap::<u16, Costs>::new();
         for shard in &self.shards {
@@ -583,7 +583,7 @@ impl Objects {
         stats
     }
 
-    /// Begins the counts of the past anew.
+    /// Begins the counts of the past again.
     pub fn reset_stats(&self) {
         self.shards
             .iter()

@@ -13,7 +13,7 @@ struct Known {
     cas: u64,
 }
 
-/// The oracle: what may be there. Where items may be evicted, absence is right too.
+/// The oracle: the items that may be there. Where items may be evicted, absence is right too.
 struct Model {
     known: HashMap<Vec<u8>, Known>,
     is_exact: bool,
@@ -158,7 +158,7 @@ fn stored(
                 model.known.remove(key);
             }
         }
-        // Making room may have dropped what was there.
+        // Making room may have dropped the item.
         StoreOutcome::NotStored | StoreOutcome::NotFound => {
             assert!(!holds || !model.is_exact, "{mode:?}")
         }
@@ -623,7 +623,7 @@ fn values_that_age_are_encoded_and_more_of_them_are_held() {
         );
         (there, objects)
     };
-    // Memory is so dear that what a codec leaves decides, and not how fast the machine is.
+    // Memory is so dear that a codec's stored bytes decide, and not how fast the machine is.
     let dear = ObjectsOptions {
         miss_microseconds: 1_000_000,
         ..with_dictionaries()

@@ -27,9 +27,9 @@ use crate::units::Seconds;
 const MEASURED_ONE_IN: usize = 5;
 /// Values of a class that are measured.
 const MEASURED_MAX: usize = 400;
-/// Bytes that are offered before what was offered is looked at.
+/// Bytes that are offered before the offer is looked at.
 const OFFERED_BYTES: usize = 128 << 10;
-/// Of an item here, what lies beside key and stored bytes: its header, and its part of the index.
+/// The bytes of an item here beside key and stored bytes: its header, and its part of the index.
 const ITEM_BYTES: f64 = 8.0 + 14.2;
 const SLAB_BYTES: usize = 1 << 20;
 /// How popularity falls off: the exponent of most caches' studies and of YCSB.
@@ -51,7 +51,7 @@ pub struct Prospect {
     pub memory_bytes: u64,
     /// The client's cost of a miss, in microseconds.
     pub miss_microseconds: u32,
-    /// Of items that are dropped, the share that was fetched: what an item in the place of bytes saved would bring.
+    /// The share of dropped items that was fetched: the gain of an item in the place of saved bytes.
     pub fetched_share: f64,
     /// Fetches for each value that is stored.
     pub reads_per_write: f64,
@@ -90,7 +90,7 @@ pub struct ClassForecast {
     pub method: Method,
     /// Its method, or else the one that would pay first: the next four are of it. None where too few values are known.
     pub codec: Option<Method>,
-    /// Bytes that a value takes by it, those that it does not shrink as they are.
+    /// Bytes that a value takes by it; values that it does not shrink count as they are.
     pub stored_bytes: f64,
     /// Core seconds to encode a value.
     pub encode: Seconds,
@@ -130,7 +130,7 @@ pub struct Forecast {
     pub core_seconds_per_million: f64,
 }
 
-/// Foretells what a cache that holds such keys and values would come to.
+/// Predicts the result of a cache that holds such keys and values.
 ///
 /// # Errors
 /// [`Error::Invalid`] for an empty sample; those of compressing.
@@ -213,7 +213,7 @@ fn core_seconds_per_million(classes: &[ClassForecast], prospect: &Prospect) -> f
     1e6 * seconds / values.max(1) as f64
 }
 
-/// Returns what a store of these items would have counted.
+/// Returns the counts that a store of these items would have.
 fn tally(sample: &[Sampled], prospect: &Prospect) -> Tally {
     let bytes: usize = sample
         .iter()
@@ -301,7 +301,8 @@ fn unknown(name: String) -> ClassForecast {
     }
 }
 
-/// Measures how a class would be encoded, or else what would pay first, on values that nothing has learned from.
+/// Measures how a class would be encoded, or else the method that would pay first, on values that nothing has learned
+/// from.
 fn measure(
     forecast: &mut ClassForecast,
     values: &[&[u8]],

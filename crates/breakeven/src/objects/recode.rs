@@ -1,4 +1,4 @@
-//! Items on the move: their values are encoded as their class is now, whatever they were before.
+//! Items on the move: their values are encoded as their class is now, however they were before.
 //!
 //! A value that is decoded for readers as often as holding it raw would have cost is stored raw again. Nobody counts
 //! that. Each decoding does so with the chance of one in so many, which has the same effect (as a skier who rents draws
@@ -37,7 +37,7 @@ struct Recoded<'a> {
 }
 
 impl Shard {
-    /// Takes over what was decided of classes meanwhile.
+    /// Takes over the decisions on classes made meanwhile.
     pub fn follow(&mut self) {
         let Some(coding) = &self.coding else { return };
         if coding.version() != self.plan.version {

@@ -21,7 +21,7 @@ pub enum StoreMode {
     Append,
     /// Before the value that is there.
     Prepend,
-    /// If what is there has this CAS.
+    /// If the item there has this CAS.
     Cas(u64),
 }
 
@@ -45,7 +45,7 @@ pub struct Store<'a> {
     pub invalidates: bool,
     /// With append and prepend: stores the value where nothing is there. Default false.
     pub vivifies: bool,
-    /// A condition beside the mode's: what is there has this CAS. Default none.
+    /// A condition beside the mode's: the item there has this CAS. Default none.
     pub cas: Option<u64>,
 }
 
@@ -149,7 +149,7 @@ impl ItemRef<'_> {
     }
 }
 
-/// How an item is deleted. Default: at once, whatever its CAS.
+/// How an item is deleted. Default: at once, with any CAS.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delete {
     /// Only if it has this CAS.
@@ -182,7 +182,7 @@ pub struct Count {
     pub is_decrement: bool,
     /// Stores this number where nothing is there, with an end. Default none.
     pub initial: Option<(u64, Option<u32>)>,
-    /// Only if what is there has this CAS. Default none.
+    /// Only if the item there has this CAS. Default none.
     pub cas: Option<u64>,
     /// The CAS it gets. Default: the next one.
     pub cas_new: Option<u64>,
@@ -307,7 +307,7 @@ pub struct ObjectsStats {
 }
 
 impl ObjectsStats {
-    /// Adds what another shard counted.
+    /// Adds the counts of another shard.
     pub(super) fn add(&mut self, other: &ObjectsStats) {
         self.items += other.items;
         self.bytes += other.bytes;
@@ -334,7 +334,7 @@ impl ObjectsStats {
         self.judged_fetched += other.judged_fetched;
     }
 
-    /// Begins the counts of the past anew.
+    /// Begins the counts of the past again.
     pub(super) fn reset(&mut self) {
         let present = *self;
         *self = ObjectsStats {

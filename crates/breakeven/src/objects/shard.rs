@@ -24,8 +24,8 @@ pub(super) struct NoRoom;
 /// Scratch memory above this is not kept.
 const SCRATCH_BYTES_KEPT: usize = 64 << 10;
 
-/// The bytes that memcached counts for an item when it says that one is too large: header, CAS, and the ends of key and
-/// value; 4 more for flags.
+/// The bytes that memcached counts for an item in its answer "too large": header, CAS, and the ends of key and value; 4
+/// more for flags.
 const ITEM_BYTES_JUDGED: usize = 48 + 8 + 1 + 2;
 
 /// Says whether an item is longer than one may be, as memcached counts.
@@ -120,14 +120,14 @@ impl Shard {
         shard
     }
 
-    /// Charges what index and log take now.
+    /// Charges the present bytes of index and log.
     pub fn settle(&mut self) {
         let bytes = self.index.memory_bytes() + self.log.memory_bytes() + self.books.memory_bytes();
         self.space.charge(self.charged_bytes, bytes);
         self.charged_bytes = bytes;
     }
 
-    /// Does what is due at this second: a flush that was asked for before.
+    /// Does the work due at this second: a flush that was asked for before.
     pub fn begin(&mut self, now: u32) {
         if self.flush_at != 0 && self.flush_at <= now {
             self.flush_at = 0;
@@ -361,7 +361,7 @@ impl Shard {
         }
     }
 
-    /// Returns what decodes an item; `None` if it is not encoded.
+    /// Returns the decoder of an item; `None` if it is not encoded.
     pub fn form_of(&self, found: &Found) -> Option<&Arc<Form>> {
         match found.header.stored {
             Stored::Encoded { form, .. } => Some(self.log.form(found.place.segment, form)),
@@ -488,7 +488,7 @@ impl Shard {
         self.change(key, found, header, now)
     }
 
-    /// Writes a changed header over an item, or the item anew.
+    /// Writes a changed header over an item, or writes the item again.
     fn change(
         &mut self,
         key: Key<'_>,
@@ -555,7 +555,7 @@ impl Shard {
         let Some(mut found) = self.find(key, now) else {
             return self.count_new(key, count, now);
         };
-        // In the field's server an empty value is no number whatever its CAS; any other has its CAS compared first.
+        // In the field's server an empty value is no number with any CAS. Any other value has its CAS compared first.
         if found.header.stored.raw_bytes() == 0 {
             return Ok(CountOutcome::NotNumeric);
         }

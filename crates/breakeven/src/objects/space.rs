@@ -12,7 +12,7 @@ use crate::error::Result;
 /// Slabs that only items on the move may take, so that a segment can be emptied when all else is full.
 const RESERVED_SLABS: u64 = 4;
 
-/// The bytes of the arena's lists for each slab, with room for those that it has reserved.
+/// The bytes of the arena's lists for each slab, with room for reserved slabs.
 const ARENA_SLAB_BYTES: u64 = 48;
 
 /// The purpose of a slab.
