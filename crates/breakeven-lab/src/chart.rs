@@ -1,6 +1,6 @@
 //! Charts of papers: panels of lines side by side, and rows of dots.
 //!
-//! Ours is solid; what is published, or reckoned, is dashed or hollow. Colours are those of the methods everywhere.
+//! Ours is solid; published or computed lines are dashed or hollow. Colours are those of the methods everywhere.
 
 use breakeven_cli::draw::label::{self, spread};
 use breakeven_cli::draw::mark::{self, Anchor, Position};
@@ -258,7 +258,7 @@ pub struct Row {
 
 const ROW_HEIGHT: f64 = 25.0;
 
-/// Draws rows of dots over one axis, with a legend of colours (class and name) and of what is hollow.
+/// Draws rows of dots over one axis, with a legend of colours (class and name) and of hollow dots.
 pub fn rows(
     words: &Words<'_>,
     x: &Quantity,
@@ -317,7 +317,8 @@ pub fn rows(
     draw::standalone(&plot.svg(&marks))
 }
 
-/// Draws what the colours and the hollow dots mean, in lines up to `right`; returns the height of those behind the first.
+/// Draws the meaning of the colours and the hollow dots, in lines up to `right`; returns the height of the lines after
+/// the first.
 fn key(solid: &[(&str, &str)], hollow: &str, (left, top): Position, right: f64) -> (String, f64) {
     let (mut out, mut x, mut y) = (String::new(), left, top);
     for (class, name) in solid.iter().chain(&[(GREY, hollow)]) {

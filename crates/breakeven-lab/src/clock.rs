@@ -10,7 +10,7 @@ use breakeven::meter::thread_cpu;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Duration {
     pub wall_seconds: f64,
-    /// User and system time of the thread; what other threads did meanwhile is not in it.
+    /// User and system time of the thread, without that of other threads meanwhile.
     pub cpu_seconds: f64,
 }
 

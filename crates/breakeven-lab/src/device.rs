@@ -27,7 +27,7 @@ pub fn drop_caches() -> std::io::Result<()> {
 /// A mounted file system; dropping it unmounts it.
 pub struct Device {
     point: PathBuf,
-    /// Where the system counts what the device is given.
+    /// The system's counters of the device's writes.
     counts: PathBuf,
     /// The number by which it is held to a pace, if it is.
     paced: Option<String>,
@@ -87,7 +87,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Returns whether [`Device::pace`] has what it needs.
+    /// Returns whether [`Device::pace`] has its needs.
     pub fn is_pace_possible() -> bool {
         Device::is_possible() && PACES.iter().all(|path| Path::new(path).exists())
     }
@@ -112,17 +112,17 @@ impl Device {
     /// Returns the bytes of it that are in use, the file system's own among them.
     ///
     /// # Errors
-    /// If the system does not tell.
+    /// If the system does not say.
     pub fn used_bytes(&self) -> Result<f64> {
         let told = rustix::fs::statvfs(&self.point)?;
         let used = told.f_blocks - told.f_bfree;
         Ok((used * told.f_frsize) as f64)
     }
 
-    /// Has everything written that waits, and returns what the device was given until then.
+    /// Has all waiting data written, and returns the bytes given to the device until then.
     ///
     /// # Errors
-    /// If the system does not tell.
+    /// If the system does not say.
     pub fn settled_bytes(&self) -> Result<u64> {
         run(Command::new("sync").arg("-f").arg(&self.point))?;
         self.written_bytes()
@@ -131,7 +131,7 @@ impl Device {
     /// Returns the bytes that the device was given so far.
     ///
     /// # Errors
-    /// If the system does not tell.
+    /// If the system does not say.
     pub fn written_bytes(&self) -> Result<u64> {
         self.counted_bytes(6)
     }
@@ -139,7 +139,7 @@ impl Device {
     /// Returns the bytes that were read from the device so far.
     ///
     /// # Errors
-    /// If the system does not tell.
+    /// If the system does not say.
     pub fn read_bytes(&self) -> Result<u64> {
         self.counted_bytes(2)
     }
@@ -155,7 +155,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // The pace would stay for whoever has this number next.
+        // The pace would stay for the next holder of this number.
         if let Some(number) = &self.paced {
             let _ = set_pace(number, 0);
         }
@@ -172,7 +172,7 @@ fn set_pace(number: &str, bytes_per_second: u64) -> Result<()> {
     })
 }
 
-/// Runs a program to its end, which must be a good one; returns what it said.
+/// Runs a program to its end, which must be a good one; returns its output.
 ///
 /// # Errors
 /// If it does not start, or fails.

@@ -26,17 +26,17 @@ pub struct Experiment {
     pub analysis: &'static str,
     /// Measures and judges.
     pub run: fn(&Laboratory) -> Result<Vec<Finding>>,
-    /// Judges what is recorded in a folder of records, and makes Markdown of it.
+    /// Judges the records in a folder, and makes Markdown of them.
     pub table: fn(&Path) -> Result<Shown>,
-    /// Draws what is recorded in a folder of records; nothing where nothing is.
+    /// Draws the records in a folder; nothing where nothing is recorded.
     pub pictures: fn(&Path) -> Result<Vec<Picture>>,
 }
 
-/// A picture of what is recorded, shown below the experiment's tables.
+/// A picture of records, shown below the experiment's tables.
 pub struct Picture {
     /// The file's name without `.svg`: letters, digits and `-`.
     pub name: String,
-    /// One sentence that says what there is to see.
+    /// One sentence about the content of the picture.
     pub caption: String,
     /// A file that stands alone, as `draw::standalone` makes it.
     pub svg: String,

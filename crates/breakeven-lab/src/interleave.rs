@@ -69,7 +69,7 @@ fn passes_of(race: &mut dyn Race, batch_seconds: f64) -> Result<u64> {
     }
 }
 
-/// Lets every contender take its turn in the order of one run; returns what each came to, by contender.
+/// Lets every contender take its turn in the order of one run; returns the result of each, by contender.
 pub fn in_turn<T>(
     run: usize,
     contenders: usize,

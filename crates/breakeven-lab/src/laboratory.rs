@@ -17,7 +17,7 @@ use crate::statistics::{Interval, Verdict};
 pub struct Laboratory {
     /// A handful of cells and few runs: enough to see that everything works.
     pub quick: bool,
-    /// Measure even what is recorded.
+    /// Measure recorded cells, too.
     pub again: bool,
     /// Measure only cells whose name has this word; take others from records of older code.
     pub only: Option<String>,
@@ -41,7 +41,7 @@ pub struct Laboratory {
 /// A named combination of parameters.
 pub struct Cell<'a> {
     pub name: String,
-    /// Everything that decides what is measured, as `key=value` words.
+    /// All parameters of the measurement, as `key=value` words.
     pub parameters: String,
     /// Measures all runs of the cell.
     pub measure: Box<dyn FnOnce() -> Result<Vec<Row>> + 'a>,
@@ -140,7 +140,7 @@ impl Laboratory {
         Ok(measured)
     }
 
-    /// Opens a cell that is to keep its runs one by one, with those that an earlier program kept.
+    /// Opens a cell that is to keep its runs one by one, with the runs that an earlier program kept.
     pub fn unfinished(
         &self,
         experiment: &str,
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Measures two cells and returns the names of those that were not taken from the record.
+    /// Measures two cells and returns the names of those not taken from the record.
     fn measured(laboratory: &Laboratory, parameters: &str, fails: &str) -> Vec<String> {
         let names = RefCell::new(Vec::new());
         let cells = ["one", "two"].map(|name| {

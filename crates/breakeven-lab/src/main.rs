@@ -97,7 +97,7 @@ struct RunOptions {
     /// The folder of records [default: the tree's own]
     #[arg(long, value_name = "DIR")]
     records: Option<PathBuf>,
-    /// Measure again what is recorded for this code, machine and parameters.
+    /// Measure cells again that are recorded for this code, machine and parameters.
     #[arg(long)]
     again: bool,
     /// Measure only cells whose name has this word; take others from records of older code.
@@ -110,7 +110,7 @@ struct RunOptions {
     /// hirsch2017/fastest: about so many seconds for each run of a core cell.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     core_seconds: f64,
-    /// Replace the committed table of compressed sizes by what is found.
+    /// Replace the committed table of compressed sizes by the measured one.
     #[arg(long)]
     update: bool,
 }
@@ -160,7 +160,7 @@ fn list() {
     }
 }
 
-/// Returns what the words mean.
+/// Returns the meaning of the words.
 fn chosen(words: &[String]) -> Result<Vec<&'static Experiment>> {
     let mut experiments = Vec::new();
     for word in words {

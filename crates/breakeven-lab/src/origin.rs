@@ -37,7 +37,7 @@ impl Origin {
     }
 }
 
-/// Returns what decides a machine's speed, in one line without commas.
+/// Returns the facts that set a machine's speed, in one line without commas.
 fn describe(machine: &Machine) -> String {
     let or = |text: &Option<String>, absent: &str| text.clone().unwrap_or(absent.to_string());
     // A kernel reserves a little more or less at each start; whole GiB do not change.
@@ -85,14 +85,14 @@ fn commit() -> String {
     }
 }
 
-/// Refuses to record by programs that were built before their code changed last: what the record names would be other code.
+/// Refuses to record by programs that were built before their code changed last: the record would name other code.
 ///
 /// # Errors
 /// The first program that is older than one of its sources, and that source.
 pub fn check_built() -> Result<()> {
     let laboratory = std::env::current_exe().context("find this program")?;
     for program in [laboratory.clone(), laboratory.with_file_name("breakeven")] {
-        // Cargo lists beside a program what it was built from.
+        // Cargo lists a program's sources beside it.
         let Ok(sources) = std::fs::read_to_string(program.with_extension("d")) else {
             continue;
         };

@@ -77,7 +77,7 @@ fn picture_name(experiment: &Experiment, picture: &Picture) -> Result<String> {
     ))
 }
 
-/// Writes what differs from the records, and removes pictures that they no longer make.
+/// Writes files that differ from the records, and removes pictures that they no longer make.
 pub fn write(folder: &Path, records: &Path) -> Result<()> {
     let files = fresh(folder, records)?;
     for name in stale(folder, &files)? {
@@ -96,8 +96,7 @@ pub fn write(folder: &Path, records: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the names of the files that differ from what the records make: pages, pictures, and
-/// pictures that nothing makes.
+/// Returns the names of the files that differ from the records' ones: pages, pictures, and pictures that nothing makes.
 pub fn stale(folder: &Path, files: &BTreeMap<String, String>) -> Result<BTreeSet<String>> {
     let differs = |(name, text): &(&String, &String)| {
         fs::read_to_string(folder.join(name)).ok().as_ref() != Some(text)

@@ -26,7 +26,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::thread::UnshareFlags;
 
-/// A program that is started out of the root where that has it, and the word that makes it tell its version.
+/// A program that is started out of the root where that has it, and the option that prints its version.
 pub struct PeerProgram {
     pub name: &'static str,
     pub version_word: &'static str,
@@ -64,7 +64,7 @@ const LOADABLE: [&str; 4] = ["zstd", "memcached", "qemu-img", "sqlite3"];
 const OF_THE_ROOT: [&str; 8] = [
     "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc",
 ];
-/// The machine's settings that peers want: who `nobody` is, and where names lead to.
+/// The machine's settings that peers want: the user `nobody`, and the addresses of names.
 const SETTINGS: [&str; 4] = ["passwd", "group", "hosts", "resolv.conf"];
 /// The longest path that Linux takes, its end included: `PATH_MAX`.
 const PATH_BYTES: usize = 4096;
@@ -99,7 +99,7 @@ pub fn is_installed(program: &str) -> bool {
         || std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Returns what a program says of its version, in one line; nothing where it is not there.
+/// Returns a program's version, in one line; nothing where it is not there.
 pub fn version(program: &str, word: &str) -> Option<String> {
     let output = command(program)
         .arg(word)

@@ -1,4 +1,4 @@
-//! Programs that race as child processes: which are there, and what a run of one used.
+//! Programs that race as child processes: which are there, and the usage of a run.
 
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -12,7 +12,7 @@ use crate::peers;
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Verdict};
 
-/// Stock zstd, and the word that makes it tell its version.
+/// Stock zstd, and the option that prints its version.
 pub const ZSTD: (&str, &str) = ("zstd", "--version");
 
 /// Returns the program of this project that stands beside the laboratory.
@@ -27,8 +27,8 @@ pub fn own_program() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Returns the versions of programs, as one word of a cell's parameters: `peers=..`, or `missing=..` with those that are
-/// not there, this project's own among them. Each comes with the word that makes it tell its version.
+/// Returns the versions of programs, as one word of a cell's parameters: `peers=..`, or `missing=..` with those that
+/// are not there, this project's own among them. Each comes with the option that prints its version.
 pub fn peers(programs: &[(&str, &str)]) -> String {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for (program, word) in programs {

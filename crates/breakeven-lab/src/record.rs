@@ -1,4 +1,4 @@
-//! Records: what was measured, appended to a CSV file for each experiment.
+//! Records: measurements, appended to a CSV file for each experiment.
 //!
 //! A file begins with a schema line and a header. Every row is one measurement run and says where it comes from. The
 //! rows of a cell are appended together, runs outermost, when the cell is done. So a cell that was cut off lacks its
@@ -93,7 +93,7 @@ impl CellRecord {
             .collect()
     }
 
-    /// Returns the median of a column of a contender who took part in a task.
+    /// Returns the median of a column of a contender that took part in a task.
     pub fn median(&self, task: &str, contender: &str, column: usize) -> f64 {
         Interval::of_pairs(&self.column(task, contender, column)).middle
     }
@@ -201,8 +201,8 @@ impl Record {
                 .parse(line)
                 .with_context(|| format!("{}:{}: '{line}'", self.path.display(), index + 3))?;
             match cells.last_mut() {
-                // A row that is there already begins the cell anew: a date has whole seconds, and
-                // quick cells take less.
+                // A row that is there already begins the cell again: a date has whole seconds, and quick cells take
+                // less.
                 Some(last) if same_cell(last, &cell) && !last.has(&cell.rows[0]) => {
                     last.rows.extend(cell.rows)
                 }
@@ -371,7 +371,7 @@ impl Unfinished {
         Ok(())
     }
 
-    /// Ends the cell: what was kept goes, since the record has it next.
+    /// Ends the cell: its kept rows go, since the record has them next.
     pub fn finish(self) -> Result<Vec<Row>> {
         match fs::remove_file(&self.record.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -50,7 +50,7 @@ impl Interval {
         }
     }
 
-    /// Returns the share of what is counted of independent tries, with its interval.
+    /// Returns the counted share of independent tries, with its interval.
     ///
     /// Source: Clopper and Pearson 1934, from the binomial distribution itself.
     ///
@@ -84,7 +84,7 @@ impl Interval {
         (self.high - self.middle) / self.middle
     }
 
-    /// Returns the median of what runs in pairs came to, ratios or differences, with its interval.
+    /// Returns the median of paired runs' ratios or differences, with its interval.
     ///
     /// Source: the sign test, which asks nothing of how they are distributed. Ten values yield the second least and the
     /// second largest, which cover the median 97.9 times in 100. Fewer than six cannot cover it 95 times, and yield
@@ -172,8 +172,8 @@ impl Target {
         }
     }
 
-    /// Judges a figure: it holds if its whole interval lies in the target, differs if none of it
-    /// does. Fewer than [`PAIRS_MIN`] runs never tell.
+    /// Judges a figure: it holds if its whole interval lies in the target, differs if none of it does. Fewer than
+    /// [`PAIRS_MIN`] runs are never enough.
     pub fn judge(&self, found: Interval) -> Verdict {
         self.judge_by(found, PAIRS_MIN)
     }

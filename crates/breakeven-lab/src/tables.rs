@@ -137,7 +137,7 @@ fn figure(found: &Interval) -> String {
     }
 }
 
-/// Returns where findings come from, what they come to, and their table; of none only the first.
+/// Returns the source of findings, their verdict, and their table; of none only the first.
 pub fn judged(origin: String, findings: Vec<Finding>) -> Shown {
     if findings.is_empty() {
         return Shown::unjudged(origin);
@@ -149,7 +149,7 @@ pub fn judged(origin: String, findings: Vec<Finding>) -> Shown {
     }
 }
 
-/// Returns what is found in the latest cells of a record.
+/// Returns the findings of the latest cells of a record.
 pub fn table_of(
     records: &Path,
     record: &str,
@@ -294,12 +294,12 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Returns the mark that what is made of a key begins with on a page.
+/// Returns the mark at the beginning of a key's text on a page.
 fn begin(key: &str) -> String {
     format!("<!-- BEGIN {key} -->\n")
 }
 
-/// Returns whether a page has a place for what is made of a key.
+/// Returns whether a page has a place for a key's text.
 pub fn has_marks(page: &str, key: &str) -> bool {
     page.contains(&begin(key))
 }

@@ -429,7 +429,7 @@ impl Bench {
         (1..=runs).map(sent).collect()
     }
 
-    /// Does what the verdict on time says, beside storing raw.
+    /// Carries out the verdict on time, beside storing raw.
     fn second_rows(&self, name: &str) -> Result<Vec<Row>> {
         let report = &self.usual_report(name)?;
         let verdict = report
@@ -464,7 +464,7 @@ impl Bench {
         let contenders = ["raw", "compressed"];
         let mut rows = Vec::new();
         for run in 1..=runs {
-            // Turn about, so that neither always finds what the other left.
+            // Alternating, so that neither always finds the other's leavings.
             for index in [usize::from(run % 2 == 0), usize::from(run % 2 == 1)] {
                 let found = place.store(methods[index], &raw)?;
                 let parts = PARTS.iter().zip(predicted[index].into_iter().zip(found));
@@ -541,14 +541,14 @@ impl Place {
             false => stored.iter().map(|block| &*block.bytes).collect(),
         };
         let stored_bytes: usize = parts.iter().map(|part| part.len()).sum();
-        // A mebibyte is no stream: what is stored goes out as often as it fits.
+        // A mebibyte is no stream: the stored bytes go out as often as they fit.
         let copies = raw.len() / stored_bytes;
         let mut at = 0;
         for part in (0..copies).flat_map(|_| &parts) {
             self.image[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
-        // The last operation is a part of one; what it moves beyond the data is taken off.
+        // The last operation is a part of one; its bytes beyond the data are taken off.
         let share = stored_bytes as f64 / at.next_multiple_of(MEBIBYTE) as f64;
         let (write, done) = clock::time(|| self.write(at));
         done?;
@@ -577,8 +577,8 @@ impl Place {
         })
     }
 
-    /// Works on the first bytes of the image in operations of 1 MiB, some of them in flight; the
-    /// next one belongs to whoever is free.
+    /// Works on the first bytes of the image in operations of 1 MiB, some of them in flight. The first free thread
+    /// takes the next one.
     fn in_flight(
         &mut self,
         bytes: usize,
@@ -602,7 +602,7 @@ impl Place {
     }
 }
 
-/// Returns what a method makes of every byte of a file.
+/// Returns a method's sizes for every byte of a file.
 fn sizes(path: &Path, (method, block_bytes): &Way) -> Result<Sizes> {
     let bytes = fs::read(path)?;
     let block_bytes = usize::try_from(*block_bytes)?;
@@ -787,7 +787,7 @@ fn judge_links(cells: &[CellRecord]) -> Vec<Finding> {
     found.collect()
 }
 
-/// Whether the interval holds what was found, but for the last digit of a division.
+/// Whether the interval holds the measured value, but for the last digit of a division.
 fn holds(row: &Row) -> bool {
     let found = row.values[FOUND];
     row.values[LOW] <= found * (1.0 + 1e-9) && found <= row.values[HIGH] * (1.0 + 1e-9)

@@ -1,7 +1,7 @@
 //! Does `compare` stay quiet where nothing changed? Pairs of advice on the same data and machine.
 //!
-//! Each advice is a user's own: the medium is probed anew, nothing is remembered. A pair that counts a
-//! verdict as changed would fail somebody's build for nothing.
+//! Each advice is a user's own: the medium is probed again, nothing is remembered. A pair that counts a verdict as
+//! changed would fail somebody's build for nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The races of the block interface against direct calls: same blocks, same targets, taking turns.
 //!
 //! The library called directly decodes the compressors' output. That, and the decoders' output, is compared with the
-//! blocks. Targets are overwritten before each turn, so that nobody passes by what another has left there.
+//! blocks. Targets are overwritten before each turn, so that nobody passes by another's leavings.
 
 use anyhow::{Result, ensure};
 use breakeven::codec::{Compressor, Decompressor, Method};
@@ -53,7 +53,7 @@ impl<'a> Compressing<'a> {
         })
     }
 
-    /// Returns what the last pass made of the blocks.
+    /// Returns the output of the last pass.
     pub fn into_stored(self) -> Vec<Vec<u8>> {
         let mut stored = self.targets;
         for (target, size) in stored.iter_mut().zip(self.sizes) {

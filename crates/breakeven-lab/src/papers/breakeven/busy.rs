@@ -104,7 +104,7 @@ impl BusyLoops {
     fn start(count: usize) -> Result<BusyLoops> {
         let mut loops = BusyLoops(Vec::with_capacity(count));
         for _ in 0..count {
-            // Nobody is left busy for longer than an hour of a core, whatever becomes of this process.
+            // Nobody is left busy for longer than an hour of a core, even if this process dies.
             let child = Command::new("sh")
                 .args(["-c", "ulimit -t 3600; while :; do :; done"])
                 .stdin(Stdio::null())
@@ -199,7 +199,7 @@ fn advice_judged(cells: &[CellRecord]) -> Vec<Finding> {
 }
 
 /// The buffer of a link: Linux lets the send buffer of a TCP connection grow to so many bytes. Its reader waits for a
-/// core as well, and is not to be what is measured.
+/// core as well, and must not be the measured part.
 const SOCKET_BYTES: u64 = 4 << 20;
 const UNTOLD: &str = "pack untold";
 const STATICS: [&str; 4] = ["zstd -1", "zstd -3", "zstd -1 -T2", "zstd -3 -T2"];

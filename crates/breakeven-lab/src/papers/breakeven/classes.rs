@@ -216,7 +216,7 @@ fn explained<K: Hash + Ord>(values: impl Iterator<Item = (K, f64)>) -> f64 {
     1.0 - within / about(&all, mean(&all)).max(f64::MIN_POSITIVE)
 }
 
-/// Fewer files tell nothing of files: each of the generated kinds is a class of its own.
+/// Fewer files are no evidence about files: each of the generated kinds is a class of its own.
 const FILES_MIN: usize = 10;
 
 fn judge(cells: &[CellRecord]) -> Vec<Finding> {

@@ -228,7 +228,7 @@ fn measure(method: Method, bytes: &[u8], block_bytes: usize, plan: Plan) -> Resu
     Ok(rows)
 }
 
-/// Returns what a cell says about each direction.
+/// Returns a cell's findings in each direction.
 fn judge(cell: &CellRecord) -> Vec<Finding> {
     TASKS.iter().map(|task| judge_task(cell, task)).collect()
 }

@@ -131,7 +131,7 @@ struct Picking {
     picked: u64,
 }
 
-/// Returns what a method makes of a block: the denser, the slower.
+/// Returns the result of a method on a block: the denser, the slower.
 fn observation(class: Class, method: Method, place: usize) -> Observation {
     Observation {
         class,
@@ -225,7 +225,7 @@ impl Race for Picking {
         match contender {
             0 => self.pick(0.0, |_, _| 0.0),
             1 => self.pick(0.0, |_, it| {
-                // A queue of 64 KiB that is full: what is stored waits, and encoding does meanwhile.
+                // A queue of 64 KiB that is full: stored bytes wait, and encoding runs meanwhile.
                 let wait = 1e-8 * (64e3 + it.stored_bytes.mean) - it.encode_core_seconds.mean;
                 wait.max(0.0)
             }),

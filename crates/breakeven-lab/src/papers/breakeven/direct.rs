@@ -1,10 +1,10 @@
-//! The C libraries called directly: what the block interface is measured against.
+//! The C libraries called directly: the other side of the block interface's comparison.
 //!
 //! Each codec in two ways. `Usual` is the call that most programs make, with a context that is kept
 //! where the call takes one; `Best` keeps everything that can be kept. Where a library has one way
 //! only, the two are the same call, and their difference is the noise.
 //!
-//! `unsafe` here: the calls of liblz4, which has no safe binding for blocks, and what they need.
+//! `unsafe` here: the calls of liblz4, which has no safe binding for blocks, and their needs.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int};
@@ -140,7 +140,7 @@ pub enum DirectDecompressor {
 }
 
 impl DirectDecompressor {
-    /// Makes the decoder of what a method writes. No library has a second way.
+    /// Makes the decoder of a method's output. No library has a second way.
     pub fn new(method: Method) -> Result<DirectDecompressor> {
         Ok(match method.codec {
             Codec::Lz4 { .. } => DirectDecompressor::Lz4,

@@ -1,8 +1,8 @@
 //! `breakeven pack` as a user meets it, beside `zstd` and `xz`, on untuned data: an archive of this machine's own
 //! documents and headers, and real files.
 //!
-//! Both are the programs themselves, started anew each time. The archive is made by `tar` when it is first wanted,
-//! so it differs from machine to machine; its length stands beside the figures.
+//! Both are the programs themselves, started again each time. The archive is made by `tar` when it is first wanted, so
+//! it differs from machine to machine; its length stands beside the figures.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -225,7 +225,7 @@ fn finish(words: &[String], mut child: Child) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program that writes a file of its own, and returns what it used.
+/// Runs a program that writes a file of its own, and returns its usage.
 pub(super) fn run_to_file(words: &[String], made: &Path) -> Result<Used> {
     let _ = fs::remove_file(made);
     let used = programs::run(peers::command(&words[0]).args(&words[1..]))?;
@@ -255,7 +255,7 @@ pub(super) fn verify(stream: &Path, raw: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A sink that takes only what stands in a file.
+/// A sink that takes only the bytes of a file.
 struct Same {
     file: File,
     expected: Vec<u8>,
@@ -306,7 +306,7 @@ fn inputs(laboratory: &Laboratory) -> Vec<Made> {
     inputs
 }
 
-/// Writes all real files one behind the other.
+/// Writes all real files one after the other.
 pub(super) fn all_data(folder: &Path, target: &Path) -> Result<()> {
     let mut file = File::create(target)?;
     for shared in data::shared_files(folder)? {
@@ -364,7 +364,7 @@ pub(super) fn median(cell: &CellRecord, contender: &str, column: usize) -> f64 {
     cell.median(TASK, contender, column)
 }
 
-/// Says what a contender used beside its time.
+/// Returns a contender's usage beside its time.
 pub(super) fn beside(cell: &CellRecord, contender: &str) -> String {
     format!(
         "{contender} {:.3} s, {:.2} core s, {:.1} MB, {:.0} MB resident",
@@ -510,12 +510,12 @@ fn measure_links(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     laboratory.measure(LINK.key, COLUMNS, cells)
 }
 
-/// Archives both folders, headers first: 220 MB, what repeats in them included.
+/// Archives both folders, headers first: 220 MB, with repeats.
 pub(super) fn whole_archive(target: &Path) -> Result<()> {
     archive(&[FOLDERS[1], FOLDERS[0]], 210 << 20, target)
 }
 
-/// Writes so much of an archive of either folder one behind the other.
+/// Writes so much of an archive of either folder one after the other.
 pub(super) fn halves(part: u64, target: &Path) -> Result<()> {
     let half = target.with_extension("half");
     archive(&FOLDERS[..1], part, target)?;
@@ -593,8 +593,8 @@ fn links_judged(cells: &[CellRecord]) -> Vec<Finding> {
 /// Time within which two are held to be the same.
 const SAME_TIME: f64 = 0.98;
 
-/// Finds what pack takes of something beside its time. A contender that is faster by more than the margin of equality
-/// may take more core seconds. Then there is no finding: they stand beside its time.
+/// Finds pack's usage of something beside its time. A contender that is faster by more than the margin of equality may
+/// take more core seconds. Then there is no finding: they stand beside its time.
 fn taken(cell: &CellRecord, other: &str, what: &str, column: usize) -> Option<Finding> {
     let is_sooner = over(cell, PACK, other, WALL).middle < SAME_TIME;
     let target = Target {

@@ -88,7 +88,7 @@ const SHORT: &str = "short";
 const AUTO_NAME: &str = "pack auto";
 const CAT: &str = "cat";
 
-/// Makes what is packed; a quick run has 2 MiB of headers, whatever the name.
+/// Makes the input of pack; a quick run has 2 MiB of headers for every name.
 fn make(name: &str, laboratory: &Laboratory, target: &Path) -> Result<()> {
     match (name, &laboratory.data) {
         _ if laboratory.quick => archive(&FOLDERS[1..], 2 << 20, target),

@@ -1,4 +1,4 @@
-//! The committed table of compressed sizes: what each method makes of the same bytes.
+//! The committed table of compressed sizes: the sizes by each method of the same bytes.
 //!
 //! Sizes have no noise, so a row that differs is a change: of a library's version, of its settings,
 //! of ours. It changes only with a reason, by `run breakeven/stored-sizes --update`. Rows of
@@ -119,7 +119,7 @@ fn run(laboratory: &Laboratory) -> Result<Vec<Finding>> {
 /// many were others.
 fn compare(committed: &mut Table, question: &str, sets: &[(String, Vec<u8>)]) -> Result<Finding> {
     let computed = compute(sets)?;
-    // Generated data are always computed together, so a kind that is gone leaves no rows behind.
+    // Generated data are always computed together, so that a removed kind leaves no rows behind.
     let of_these = |key: &Key| {
         let names = |(name, _): &(String, _)| {
             *name == key.data || (is_generated(name) && is_generated(&key.data))

@@ -1,4 +1,4 @@
-//! Reads, and few writes, of a database that is three times as long as the memory of who reads it.
+//! Reads, and few writes, of a database that is three times as long as its reader's memory.
 
 use std::path::Path;
 

@@ -52,7 +52,7 @@ const TASK: &str = "commits";
 /// Where the time is measured, and where the bytes.
 const CELLS: [&str; 2] = ["one row", "one row on a device"];
 
-/// A figure: its name, against whom, the column, and its target. Times are theirs over ours, bytes ours over theirs.
+/// A figure: its name, its rival, the column, and its target. Times are theirs over ours, bytes ours over theirs.
 const QUESTIONS: [(&str, &str, usize, Target); 4] = [
     ("time, delete", DELETE, SECONDS, Target::at_least(4.0)),
     ("time, wal", WAL, SECONDS, Target::at_least(1.0)),

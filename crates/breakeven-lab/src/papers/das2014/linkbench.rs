@@ -94,7 +94,8 @@ const CELLS: [(&str, Place); 4] = [
     ("beyond memory", Place::Beyond),
 ];
 
-/// A figure: where, its name, against whom, the column, and its target. Times are theirs over ours, bytes ours over theirs.
+/// A figure: its cell, its name, its rival, the column, and its target. Times are theirs over ours, bytes ours over
+/// theirs.
 const QUESTIONS: [(Place, &str, &str, usize, Target); 15] = [
     (
         Place::Memory,

@@ -31,7 +31,7 @@ pub const CPU: usize = 1;
 pub const WRITTEN: usize = 2;
 pub const FILE: usize = 3;
 
-/// Where cargo puts the extension: beside what is linked with it, or above that.
+/// The folder where cargo puts the extension: beside its dependents, or above that.
 fn extension() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let folder = program.parent()?;
@@ -109,10 +109,10 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Has a database do a task, and returns what the script tells.
+    /// Has a database do a task, and returns the script's figures.
     ///
     /// # Errors
-    /// If the script fails: a database that is not what it should be ends it.
+    /// If the script fails: a wrong database ends it.
     pub fn told(&self, folder: &Path, contender: &str, task: &str) -> Result<Vec<f64>> {
         let library = extension().context("the extension is not built")?;
         let group = self.memory.map(MemoryGroup::processes).unwrap_or_default();
@@ -164,7 +164,7 @@ pub fn finding(cell: &CellRecord, question: String, found: Interval, target: Tar
 /// Returns the source of joules of processor time, as words of a cell's parameters.
 ///
 /// # Errors
-/// If the machine does not tell what it is.
+/// If the machine does not say its power.
 pub fn energy() -> Result<String> {
     let power = harper2018_cache::power()?;
     let watts = power.marginal_watts_per_core().0;
@@ -224,7 +224,7 @@ pub fn medians(cells: &[CellRecord], contenders: &[&str]) -> String {
     shown
 }
 
-/// Returns a target for what should be small.
+/// Returns a target for figures that should be small.
 pub const fn at_most(high: f64) -> Target {
     Target { low: 0.0, high }
 }

@@ -237,7 +237,7 @@ fn table(records: &Path) -> Result<Shown> {
     Ok(shown)
 }
 
-/// Shows what servers gave to the system, and for each byte of a client's where one writes alone.
+/// Shows the servers' bytes to the system, and for each byte of a client's where one writes alone.
 fn given(cells: &[CellRecord]) -> String {
     let mut text = String::new();
     for cell in cells.iter().filter(|it| it.parameter("missing").is_none()) {

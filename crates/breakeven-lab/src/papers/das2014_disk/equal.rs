@@ -146,7 +146,7 @@ fn write(laboratory: &Laboratory, contender: usize, data: &[u8]) -> Result<Vec<f
     ])
 }
 
-/// Returns what each run cost, in seconds of a core.
+/// Returns the cost of each run, in seconds of a core.
 fn costs(cell: &CellRecord, contender: &str) -> Vec<f64> {
     let worth = DiskOptions::default().blocks.seconds_per_gb / 1e9;
     let column = |column| cell.column(TASK, contender, column);

@@ -1,4 +1,4 @@
-//! A database that knows nothing of compression on a disk of ours, against its own compression of pages on a plain file
+//! A database without compression of its own on a disk of ours, against its own compression of pages on a plain file
 //! behind the same protocol.
 
 use std::fs;
@@ -146,7 +146,7 @@ impl Ground {
     }
 }
 
-/// A running MariaDB; what it stands on goes behind it.
+/// A running MariaDB; its ground goes after it.
 struct Database {
     child: Child,
     socket: PathBuf,
@@ -261,7 +261,7 @@ impl Database {
         Ok(begun.elapsed().as_secs_f64())
     }
 
-    /// Ends it, and returns what its file takes, and of a disk what it takes when it was compacted.
+    /// Ends it, and returns its file's bytes, and a disk's bytes after compacting.
     fn end(mut self, contender: &str, rows: u64) -> Result<(f64, Option<f64>)> {
         let count = self.ask("SELECT COUNT(*) FROM mix.numbers")?;
         ensure!(count.trim() == rows.to_string(), "{count} rows, not {rows}");
@@ -323,7 +323,7 @@ fn table_of(contender: &str, rows: u64) -> String {
     )
 }
 
-/// Returns what a client asks for in a run. No two clients change the same rows.
+/// Returns a client's requests in a run. No two clients change the same rows.
 fn transactions(length: Length, run: usize, client: u64) -> String {
     let mut random = Random::new(SEED ^ (run as u64 * CLIENTS + client));
     let mut text = "USE mix;\n".to_string();

@@ -1,4 +1,4 @@
-//! Long pieces written and read on a device slower than the codec, where less to move is what counts.
+//! Long pieces written and read on a device slower than the codec, where fewer bytes to move count.
 
 use std::fs::File;
 use std::path::Path;

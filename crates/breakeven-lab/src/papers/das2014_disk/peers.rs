@@ -85,7 +85,7 @@ const JOBS: [(&str, &[&str]); 4] = [
         &["--rw=randwrite", "--bs=4k", "--fsync=32", "--time_based"],
     ),
 ];
-/// The kernel's ticks, in which it tells processor time.
+/// The kernel's ticks, its unit of processor time.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
@@ -131,7 +131,7 @@ fn row(contender: &str, run: usize, runs: usize, values: Vec<f64>) -> Row {
     Row::new(TASK, contender, (run, runs), values)
 }
 
-/// A server with what it stands on, in the order in which they go.
+/// A server with its ground, in the order in which they go.
 struct Served {
     server: Server,
     device: Device,
@@ -167,7 +167,7 @@ impl Served {
         })
     }
 
-    /// Returns what the device read and wrote, and has everything written for that.
+    /// Returns the device's reads and writes, and has everything written for that.
     fn moved_bytes(&self) -> Result<u64> {
         Ok(self.device.settled_bytes()? + self.device.read_bytes()?)
     }
@@ -202,7 +202,7 @@ fn rows(laboratory: &Laboratory, size_bytes: u64, job: &[String], runs: usize) -
     Ok(rows)
 }
 
-/// Returns the processor time of everything until now: of users and of the kernel, which `/proc/stat` tells first.
+/// Returns the processor time of everything until now: of users and of the kernel, the first fields of `/proc/stat`.
 fn busy_seconds() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/stat")?;
     let ticks = busy_ticks(&text).with_context(|| format!("the system tells {text}"))?;

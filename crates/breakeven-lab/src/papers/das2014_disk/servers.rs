@@ -21,10 +21,10 @@ pub const PEER: &str = "nbdkit file";
 
 /// A server has to listen by then.
 const START: Duration = Duration::from_secs(20);
-/// The kernel's ticks, in which it tells processor time.
+/// The kernel's ticks, its unit of processor time.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Returns which programs race, as one word of a cell's parameters; those that are missing are named.
+/// Returns which programs race, as one word of a cell's parameters; missing ones are named.
 pub fn peers() -> String {
     programs::peers(&[("fio", "--version"), ("nbdkit", "--version")])
 }
@@ -183,8 +183,8 @@ pub struct Told {
     pub p99_us: f64,
 }
 
-/// Runs a job of fio against a server. Each has other data than the one before, the same for every server: what is there
-/// already would be found and not written.
+/// Runs a job of fio against a server. Each has other data than the one before, the same for every server: known data
+/// would be found and not written.
 pub fn fio(server: &Server, job: &[String]) -> Result<Told> {
     let output = command(server, job).output().context("start fio")?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -231,7 +231,7 @@ fn command(server: &Server, job: &[String]) -> Command {
     command
 }
 
-/// Reads a line of fio's terse output, version 3: reads first, the same of writes 41 fields behind.
+/// Reads a line of fio's terse output, version 3: reads first, the same of writes 41 fields later.
 fn told(line: &str) -> Result<Told> {
     let fields: Vec<&str> = line.split(';').collect();
     let field = |index: usize| fields.get(index).copied().context("a field of fio's line");

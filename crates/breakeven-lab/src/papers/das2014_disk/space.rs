@@ -87,11 +87,11 @@ const MILLISECONDS_TARGET: Target = Target {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
-    /// Ten clones, changed in runs of so many blocks, with a checkpoint behind each.
+    /// Ten clones, changed in runs of so many blocks, with a checkpoint after each.
     Clones(u64),
     /// The same, as one server makes them, with a checkpoint when it ends.
     Served(u64),
-    /// The same, compacted before and behind.
+    /// The same, compacted before and after.
     Compacted(u64),
     Overwrite,
 }
@@ -171,7 +171,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Does what `breakeven disk compact` does.
+    /// Does the work of `breakeven disk compact`.
     fn compacted(self) -> Result<Scene> {
         let Scene {
             disk,
@@ -201,7 +201,7 @@ impl Scene {
         Ok(file.status()?.allocated_bytes as f64)
     }
 
-    /// Makes clones and changes a hundredth of each; there is a checkpoint behind the last, or behind each.
+    /// Makes clones and changes a hundredth of each; there is a checkpoint after the last, or after each.
     fn clones(&mut self, run_blocks: u64, each: bool) -> Result<Vec<Row>> {
         let one_bytes = self.file_bytes()?;
         let runs_of_clone = (self.blocks / 100 / run_blocks).max(1);

@@ -245,7 +245,7 @@ fn table(records: &Path) -> Result<Shown> {
     shown(records, EXPERIMENT.key, COLUMNS, findings)
 }
 
-/// Returns what a page shows of an experiment that has both servers' speeds.
+/// Returns the page's text for an experiment that has both servers' speeds.
 pub(super) fn shown(
     records: &Path,
     key: &str,

@@ -147,7 +147,7 @@ impl Written {
         }
     }
 
-    /// Reads all of a part, to see what is there.
+    /// Reads all of a part, to check its bytes.
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
         match self {
             Written::File(file) => Ok(file.read_exact_at(bytes, at)?),

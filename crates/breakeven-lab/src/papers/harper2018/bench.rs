@@ -1,8 +1,8 @@
 //! Codecs on pages, and page faults, taking turns.
 //!
-//! A codec works on one thread or, as a cache that evicts many buffers at a time would, on all of
-//! them through the library's pool. Targets are overwritten before each turn; what came out is
-//! verified after it. Page faults are those of [`super::faults`].
+//! A codec works on one thread or, as a cache that evicts many buffers at a time would, on all of them through the
+//! library's pool. Targets are overwritten before each turn; the output is verified after it. Page faults are those of
+//! [`super::faults`].
 
 use std::ops::Range;
 use std::path::Path;
@@ -104,7 +104,7 @@ pub fn sample(sources: &[Source], folder: Option<&Path>, bytes: usize) -> Result
     Ok(sample)
 }
 
-/// Pages with what a method makes of each.
+/// Pages with a method's output for each.
 struct Stored {
     method: Method,
     pages: Arc<Pages>,

@@ -26,7 +26,7 @@ const FILES: &[(&str, Set)] = &[
 ];
 const GENERATED: [Kind; 3] = [Kind::Text, Kind::Rows, Kind::Numbers];
 
-/// Why generated data do not tell about the thesis's.
+/// Why generated data are no evidence about the thesis's.
 pub const GENERATED_DATA: &str = "generated data";
 /// The name of the data in a cell's parameters.
 const LABEL_REAL: &str = "silesia-part+btrees";
@@ -123,7 +123,7 @@ pub fn sources(laboratory: &Laboratory, generated_bytes: u64) -> Result<Vec<Sour
     Ok(sources)
 }
 
-/// Returns what a cell's parameters say of its data.
+/// Returns the words of a cell's parameters about its data.
 pub fn label(sources: &[Source]) -> &'static str {
     match sources.iter().all(|source| source.file.is_some()) {
         true => LABEL_REAL,
@@ -131,7 +131,7 @@ pub fn label(sources: &[Source]) -> &'static str {
     }
 }
 
-/// Returns why a cell does not tell about the thesis's data.
+/// Returns why a cell is no evidence about the thesis's data.
 pub fn doubt(cell: &CellRecord) -> Option<&'static str> {
     (cell.parameter("data") == Some(LABEL_GENERATED)).then_some(GENERATED_DATA)
 }

@@ -1,4 +1,4 @@
-//! Table 4: what a page costs to compress, to decompress, and to fetch from the disk.
+//! Table 4: the cost of a page to compress, to decompress, and to fetch from the disk.
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const SOONER: Target = Target::at_least(1.0);
 pub const METHODS: [&str; 2] = ["lz4:1", "zstd:3"];
-/// Why a record does not tell about page faults.
+/// Why a record is no evidence about page faults.
 const CACHED: &str = "page faults through the page cache";
 
 /// How a cost is counted.
@@ -163,7 +163,7 @@ impl Costs {
         })
     }
 
-    /// Why the costs do not tell about the thesis's.
+    /// Why the costs are no evidence about the thesis's.
     pub fn doubt(&self) -> Option<&'static str> {
         match self.is_direct {
             true => corpus::doubt(&self.cell),

@@ -1,4 +1,4 @@
-//! Tables 1 and 3, Figures 4 and 5: what reading costs, by the size of a block.
+//! Tables 1 and 3, Figures 4 and 5: the cost of reading, by the size of a block.
 //!
 //! The library's probe measures in the place of fio. It reads with direct I/O, blocks of 4 to 128 KiB in sequence, at
 //! random and nine to one, four in flight as in his Appendix C. A run is one probe with a scratch file of its own.
@@ -61,7 +61,7 @@ pub const DISK: &str = "disk";
 const RAM_DISK: &str = "ram disk";
 /// Where Linux keeps shared memory as files.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Above what all slices of writes of a probe could take, so that none of them is left out.
+/// Above the most that all slices of writes of a probe could take, so that none of them is left out.
 const WRITTEN_BYTES_MAX: u64 = 2 << 30;
 /// How often a probe is done again with twice the time.
 const DOUBLINGS: u32 = 6;
@@ -261,7 +261,7 @@ fn published_rate(preset: &str, pattern: Pattern, bytes: u64, direction: Directi
     Interval::exact(1.0 / medium.seconds_for(operation).mean)
 }
 
-/// Reads what is recorded last.
+/// Reads the last record.
 pub fn recorded(records: &Path) -> Result<(String, Vec<CellRecord>)> {
     let latest = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     Ok((tables::origin(records, &latest), latest))

@@ -23,7 +23,7 @@ const DEPTH: usize = 4;
 /// How page faults come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Anywhere, one after another: what somebody waits for.
+    /// Anywhere, one after another: the waits of one reader.
     Waiting,
     /// Nine in sequence and one anywhere, four in flight: the thesis's.
     Thesis,
@@ -107,7 +107,7 @@ impl FaultFile {
     }
 }
 
-/// Reads of one worker: where, and into what.
+/// Reads of one worker: the places, and the buffers.
 struct Reads {
     file: Arc<dyn StorageFile>,
     offsets: Vec<u64>,
@@ -217,7 +217,7 @@ impl Faulting {
         self.fault.task().to_string()
     }
 
-    /// Returns who faults: the disk itself, or the system's memory before it.
+    /// Returns the source of faults: the disk itself, or the system's memory before it.
     pub fn contender(&self) -> String {
         let name = if self.source.is_direct {
             DISK

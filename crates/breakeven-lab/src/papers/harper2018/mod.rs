@@ -40,8 +40,8 @@ pub struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Judges what was found. With a `doubt` it cannot tell: figures of generated data say nothing
-    /// of a thesis about real ones.
+    /// Judges the figures. With a `doubt` the verdict is "cannot tell": figures of generated data are no evidence about
+    /// a thesis on real ones.
     pub fn judge(self, found: Interval, doubt: Option<&str>) -> Finding {
         let verdict = match doubt {
             None => self.target.judge(found),

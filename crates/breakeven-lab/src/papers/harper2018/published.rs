@@ -1,4 +1,4 @@
-//! The figures of the thesis: what its text and tables print. Its pictures carry no data here.
+//! The figures of the thesis, printed in its text and tables. Its pictures carry no data here.
 
 use breakeven::model::BufferCodec;
 use breakeven::units::Seconds;

@@ -176,7 +176,7 @@ pub fn threads(cell: &CellRecord) -> usize {
     count.unwrap_or(1)
 }
 
-/// Reads what is recorded last, by size of the page.
+/// Reads the last record, by size of the page.
 pub fn recorded(records: &Path) -> Result<(String, Vec<CellRecord>)> {
     let latest = Record::new(records, EXPERIMENT.key, bench::COLUMNS).latest()?;
     Ok((tables::origin(records, &latest), latest))

@@ -1,4 +1,4 @@
-//! Figures 6 and 7: what is left of a codec's ratio when data are cut into pages.
+//! Figures 6 and 7: the share of a codec's ratio that is left when data are cut into pages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -135,7 +135,7 @@ impl Ratios {
         Ratios { sizes, names }
     }
 
-    /// Returns the ratio of what `chosen` names, in pages or (`None`) whole.
+    /// Returns the ratio of the `chosen` files, in pages or (`None`) whole.
     pub fn ratio(
         &self,
         chosen: impl Fn(&str) -> bool,
@@ -153,7 +153,7 @@ impl Ratios {
         (stored > 0.0).then(|| raw / stored)
     }
 
-    /// Why the record does not tell about the thesis's data.
+    /// Why the record is no evidence about the thesis's data.
     pub fn doubt(&self) -> Option<&'static str> {
         let generated = self
             .names
@@ -190,7 +190,7 @@ fn judge(ratios: &Ratios) -> Vec<Finding> {
     findings
 }
 
-/// Judges what 8 KiB pages keep of a codec's whole-file ratio.
+/// Judges the share of a codec's whole-file ratio that 8 KiB pages keep.
 fn kept(
     ratios: &Ratios,
     codec: &published::PublishedCodec,

@@ -60,7 +60,7 @@ fn work(stop: &AtomicBool) -> f64 {
     count as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Runs some work beside a bystander and returns what it came to, and the bystander's rate.
+/// Runs some work beside a bystander and returns the work's result, and the bystander's rate.
 pub fn beside<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let bystander = Bystander::start();
     let outcome = work();

@@ -18,7 +18,7 @@ const PHASE: u64 = 100_000;
 const TRACE_MAX: usize = 400_000;
 const QUICK_ACCESSES: usize = 4000;
 
-/// By what keys are asked for.
+/// The distribution of the keys.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Accesses {
     MadeUp(&'static str, Pattern),
@@ -59,7 +59,7 @@ impl Case {
         )
     }
 
-    /// Whether what is hot changes from time to time.
+    /// Whether the hot keys change from time to time.
     pub fn has_phases(&self) -> bool {
         matches!(&self.accesses, Accesses::MadeUp(_, Pattern::Phases(..)))
     }

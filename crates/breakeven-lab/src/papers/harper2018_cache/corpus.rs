@@ -13,10 +13,10 @@ use crate::data::{self, Kind, SEED};
 use crate::laboratory::Laboratory;
 use crate::record::CellRecord;
 
-/// Bytes of each kind at most, so that all of them and what is compressed of them fit in memory.
+/// Bytes of each kind at most, so that all of them and their compressed forms fit in memory.
 const BYTES_MAX: usize = 48 << 20;
 const QUICK_BYTES: usize = 1 << 20;
-/// Why generated pages do not tell about real ones.
+/// Why generated pages are no evidence about real ones.
 pub const GENERATED_DATA: &str = "generated data";
 const LABEL_GENERATED: &str = "data=generated";
 
@@ -105,7 +105,7 @@ pub fn real(laboratory: &Laboratory) -> Option<&Path> {
     laboratory.data.as_deref().filter(|_| !laboratory.quick)
 }
 
-/// Returns what the parameters of a cell say of its data.
+/// Returns the words of a cell's parameters about its data.
 pub fn label(laboratory: &Laboratory) -> &'static str {
     match real(laboratory) {
         Some(_) => "data=real",
@@ -113,7 +113,7 @@ pub fn label(laboratory: &Laboratory) -> &'static str {
     }
 }
 
-/// Returns why a cell tells nothing about real data.
+/// Returns why a cell is no evidence about real data.
 pub fn doubt(cell: &CellRecord) -> Option<&'static str> {
     (cell.parameter("data") == Some("generated")).then_some(GENERATED_DATA)
 }

@@ -176,7 +176,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     laboratory.measure(EXPERIMENT.key, COLUMNS, cells.collect())
 }
 
-/// A file of pages, and what was read of each key first.
+/// A file of pages, and the first bytes read of each key.
 struct Disk {
     pages: PageFiles,
     is_direct: bool,

@@ -185,7 +185,7 @@ impl Setting {
             .find(|setting| setting.name() == cell.cell)
     }
 
-    /// Returns the model of this cache with what was measured of a method, the median of its splits.
+    /// Returns the model of this cache with the measurements of a method, the median of its splits.
     pub fn model(
         &self,
         cell: &CellRecord,
@@ -368,7 +368,7 @@ pub fn recorded_shares(cell: &CellRecord) -> Vec<u32> {
     shares.into_iter().filter(|share| *share > 0).collect()
 }
 
-/// Returns the median of what a method's splits took or made.
+/// Returns the median of a column over a method's splits.
 fn typical(cell: &CellRecord, method: &str, column: usize) -> f64 {
     let of = |share: &u32| middle(cell, method, &format!("{share} %"), column);
     let values: Vec<f64> = recorded_shares(cell).iter().map(of).collect();
@@ -532,7 +532,7 @@ pub mod tests {
     use super::*;
     use crate::statistics::Verdict;
 
-    /// A cell in which every split takes what the model says, times `factor`.
+    /// A cell in which every split takes the model's time, times `factor`.
     pub fn cell(setting: &Setting, factor: f64) -> CellRecord {
         let mut rows = Vec::new();
         let made = |share: u32| {

@@ -158,7 +158,7 @@ fn ours(keys: &[u64], wanted: u64) -> Result<(f64, f64)> {
         if at % LOOK_EVERY == 0 {
             let blocks = shard.memory().blocks;
             most = most.max(blocks);
-            // Filling up is not what a cache of a size is.
+            // Filling up is not part of a cache of a size.
             if 10 * blocks >= 9 * most && at > 0 {
                 (held, looks) = (held + blocks, looks + 1);
             }

@@ -1,8 +1,8 @@
 //! The raw-hit path against other people's: every block is held as it is, and nothing is asked for but
 //! blocks that are held.
 //!
-//! The others stand behind the feature `peers`. Each hands out what keeps a page alive without copying it:
-//! ours a guard, quick_cache and moka an `Arc`, foyer an entry.
+//! The others need the feature `peers`. Each hands out a handle that keeps a page alive without copying it: ours a
+//! guard, quick_cache and moka an `Arc`, foyer an entry.
 
 use std::hint::black_box;
 use std::ops::Deref;
@@ -70,7 +70,7 @@ const NS: usize = 0;
 const CPU: usize = 1;
 const JOULES: usize = 2;
 const OURS: &str = "ours";
-/// The others, with what is asked of ours against them.
+/// The others, with the targets of ours against them.
 const OTHERS: [(&str, Target); 3] = [("quick_cache", QUICK), ("moka", FASTER), ("foyer", FASTER)];
 const PAGE_BYTES: usize = 4 << 10;
 const LINE_BYTES: usize = 64;
@@ -205,13 +205,13 @@ mod peers {
 /// Nanoseconds of a hit.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// For who waits for it.
+    /// For a thread that waits for it.
     ns: f64,
     /// Of processors.
     core_ns: f64,
 }
 
-/// A contender: its name, and what takes its nanoseconds of a hit by kind.
+/// A contender: its name, and the function that measures its nanoseconds of a hit by kind.
 type Racer = (
     &'static str,
     fn(Length, &[Vec<Access>]) -> Result<Vec<Taken>>,

@@ -1,5 +1,5 @@
-//! Resident memory: what a cache adds to its process while blocks of many sizes come and go, and while
-//! its budget changes.
+//! Resident memory: the addition of a cache to its process while blocks of many sizes come and go, and while its budget
+//! changes.
 
 use std::path::Path;
 use std::process::Command;

@@ -111,8 +111,7 @@ impl Left {
         }
     }
 
-    /// Returns the costs as the model takes them, of an access alone; what came out below zero costs
-    /// nothing.
+    /// Returns the costs as the model takes them, of an access alone. A cost that came out below zero is nothing.
     pub fn own(&self) -> Overheads {
         let seconds = |us: f64| Seconds(1e-6 * us.max(0.0));
         // A hit was measured with the search among few buffers in it.
@@ -125,7 +124,7 @@ impl Left {
         }
     }
 
-    /// Returns the same with what others pay whose processor is taken.
+    /// Returns the same with the costs of others whose processor is taken.
     pub fn all(&self, method: &str) -> Overheads {
         let stolen = self.stolen.iter().find(|(name, ..)| name == method);
         let (compress, restore) =
@@ -172,7 +171,7 @@ fn cells(laboratory: &Laboratory) -> Vec<Cell<'_>> {
     }]
 }
 
-/// Measures what is to be put back, or takes it from the record.
+/// Measures the costs to put back, or takes them from the record.
 pub fn measured(laboratory: &Laboratory) -> Result<Left> {
     let cells = laboratory.need(RECORD, COLUMNS, cells(laboratory))?;
     Ok(Left::of(
@@ -180,7 +179,7 @@ pub fn measured(laboratory: &Laboratory) -> Result<Left> {
     ))
 }
 
-/// Returns what is recorded.
+/// Returns the record.
 pub fn recorded(records: &Path) -> Result<Option<Left>> {
     let cells = Record::new(records, RECORD, COLUMNS).latest()?;
     Ok(cells.last().map(Left::of))
@@ -281,7 +280,7 @@ fn time_hits(shard: &mut Shard<u64>, bench: &mut Bench, keys: &[u64], hits: usiz
     Ok(1e6 * duration.cpu_seconds / hits as f64)
 }
 
-/// Returns what a bystander loses while one page is compressed, and while one is restored.
+/// Returns a bystander's loss while one page is compressed, and while one is restored.
 fn stolen_us(bytes: &[u8], method: Method, length: Length) -> Result<(f64, f64)> {
     let (mut compressor, mut decompressor) = (Compressor::new(), Decompressor::new());
     let pages: Vec<&[u8]> = bytes.chunks_exact(PAGE_BYTES).take(length.pages).collect();

@@ -13,7 +13,7 @@ use crate::record::CellRecord;
 pub const ADAPTIVE_COLOUR: &str = "zstd-3";
 pub const SPLIT_COLOUR: &str = "lz4-2";
 
-/// Draws what policies cost in every cell, and over the compressed share in the core ones.
+/// Draws the costs of policies in every cell, and over the compressed share in the core ones.
 pub fn policies(records: &Path) -> Result<Vec<Picture>> {
     let cells = policies::recorded(records)?;
     if cells.is_empty() {

@@ -12,7 +12,7 @@ use crate::chart::{self, GREY, Look, Panel, Quantity, Series, Words};
 use crate::experiment::Picture;
 use crate::record::CellRecord;
 
-/// Draws what is recorded.
+/// Draws the records.
 pub fn draw(records: &Path) -> Result<Vec<Picture>> {
     let cells = figures::recorded(records)?;
     let cells: Vec<(Setting, CellRecord)> = cells
@@ -74,7 +74,7 @@ fn colour(method: &str) -> String {
     at.map_or(GREY.to_string(), |at| classes[at].clone())
 }
 
-/// Dots of what was measured, joined by nothing.
+/// Dots of measurements, joined by nothing.
 fn dots(cell: &CellRecord, method: &str, column: usize, scale: f64) -> Vec<Series> {
     let point = |share: &u32| {
         (

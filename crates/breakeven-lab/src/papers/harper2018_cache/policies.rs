@@ -166,7 +166,7 @@ pub struct Made {
     decode_seconds: f64,
 }
 
-/// Returns what accesses cost at least, whoever knows what of them beforehand.
+/// Returns the least costs of accesses for each kind of knowledge beforehand.
 type Optimum = fn(&[u64], &BlockCosts, f64) -> f64;
 
 /// One cell while it is measured.
@@ -211,7 +211,7 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     laboratory.measure(RECORD, COLUMNS, cells.collect())
 }
 
-/// Finds what each method makes of a page, and how long restoring one takes, on some of the pages.
+/// Finds each method's mean length of a page, and the time of restoring one, on some of the pages.
 pub fn made(contents: &Contents, methods: &[Method]) -> Result<Vec<Made>> {
     const PAGES: u64 = 256;
     let (mut compressor, mut decompressor) = (Compressor::new(), Decompressor::new());

@@ -1,5 +1,5 @@
-//! Replacement policies as their papers give them, over blocks of size one: what the cache's own
-//! policy is held against. They know keys and nothing else.
+//! Replacement policies as in their papers, over blocks of size one: the rivals of the cache's own policy. They know
+//! keys and nothing else.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -161,7 +161,7 @@ impl Replacement for Arc {
     }
 }
 
-/// Three queues: a small one for what is new, a main one, and ghosts.
+/// Three queues: a small one for new blocks, a main one, and ghosts.
 ///
 /// Source: Yang, Zhang, Qiu, Yue and Rashmi, SOSP 2023, Algorithm 1. It has a tenth for the small queue, ghosts as many
 /// as the main queue, frequencies up to 3, and promotes after more than one hit.

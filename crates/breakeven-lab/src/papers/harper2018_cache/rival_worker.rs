@@ -1,7 +1,7 @@
 //! A child process as a cache: a trace over pages by one thread, or blocks of many sizes by two.
 //!
-//! Children, so that what a cache adds to resident memory can be seen. `rocksdb_cache.cpp` does the same
-//! as the first for RocksDB and prints the same line.
+//! Children, so that a cache's addition to resident memory can be seen. `rocksdb_cache.cpp` does the same as the first
+//! for RocksDB and prints the same line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ impl Counted {
     }
 }
 
-/// Does it, and prints what was counted.
+/// Does it, and prints the counts.
 pub fn run(order: &Order) -> Result<()> {
     match order {
         Order::Trace(trace) => serve(trace),

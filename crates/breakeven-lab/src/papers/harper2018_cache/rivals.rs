@@ -92,7 +92,7 @@ const SHARD_BITS: usize = 5;
 const RATIO: usize = 6;
 const JOULES: usize = 7;
 const ROCKSDB: &str = "rocksdb";
-/// Ours with a fixed split like RocksDB's densest: 95 % by LZ4, of what was asked for again.
+/// Ours with a fixed split like RocksDB's densest: 95 % by LZ4, of blocks asked for again.
 const FIXED: &str = "fixed";
 const MISS_US: [f64; 4] = [2.0, 25.0, 73.0, 1000.0];
 const PAGE_BYTES: usize = 8 << 10;
@@ -137,7 +137,7 @@ struct Setting {
 enum Racer {
     /// Ours, with a given cost of a miss.
     Adaptive(f64),
-    /// Ours, to whom misses are all the same.
+    /// Ours, for which misses are all the same.
     Blind(&'static str),
     RocksDb(Setting, f64, Vec<f64>),
 }
@@ -284,7 +284,7 @@ impl RocksDb {
     }
 }
 
-/// The files of a cell, and who runs on them.
+/// The files of a cell, and its contenders.
 struct Field<'a> {
     case: &'a Case,
     length: Length,
@@ -334,7 +334,7 @@ impl<'a> Field<'a> {
         Ok(fs::write(self.folder.join("trace"), bytes)?)
     }
 
-    /// Runs a child with what all of them get.
+    /// Runs a child with the arguments that all of them get.
     fn run(&self, program: &Path, before: &[&str], after: &[String]) -> Result<Counted> {
         let mut child = Command::new(program);
         child
@@ -550,7 +550,7 @@ fn line(cell: &CellRecord, task: &str, contender: &str) -> String {
     )
 }
 
-/// Draws accesses per second over what a miss takes.
+/// Draws accesses per second over the cost of a miss.
 fn draw(records: &Path) -> Result<Vec<Picture>> {
     let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     if cells.is_empty() {

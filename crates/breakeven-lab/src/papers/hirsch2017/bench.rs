@@ -44,7 +44,7 @@ pub struct Contender {
 /// Makes somebody else's rule for a run.
 type MakeRule = Box<dyn Fn(&Regime) -> Arc<dyn Rule>>;
 
-/// By what the method of each block is picked.
+/// The picker of each block's method.
 pub enum Picks {
     Fixed(Method),
     /// Our controller, with a given link or not.
@@ -118,7 +118,7 @@ impl Contender {
     }
 }
 
-/// A link and what it was derived from.
+/// A link and the base of its speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Regime {
     pub link: BytesPerSecond,
@@ -233,7 +233,7 @@ impl Bench {
             container: contender.container,
             choice: contender.choice(regime),
             block_bytes: self.corpus.shape.block_bytes,
-            // As `breakeven pack FILE` tells it.
+            // As `breakeven pack FILE` gives it.
             pledged_source_bytes: Some((blocks * self.corpus.shape.block_bytes) as u64),
             ..WriterOptions::default()
         };

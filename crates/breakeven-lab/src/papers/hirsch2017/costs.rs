@@ -103,7 +103,7 @@ fn methods_of(is_quick: bool, place: Place) -> Result<Vec<Method>> {
     Ok(methods)
 }
 
-/// Whether a block is one of those that all methods of the tables are tried on.
+/// Whether a block is one of those on which all methods of the tables are tried.
 fn is_of_tables(block: usize) -> bool {
     block.is_multiple_of(super::corpus::BLOCKS / TABLE_BLOCKS)
 }
@@ -154,7 +154,7 @@ struct Trial {
     codecs: (Compressor, Decompressor),
     frame: Vec<u8>,
     decoded: Vec<u8>,
-    /// Without threads: what it decodes is decoded here.
+    /// Without threads: this thread decodes its blocks.
     pool: Pool,
 }
 
@@ -204,7 +204,7 @@ impl Trial {
         stored.context("does not shrink")
     }
 
-    /// Decodes what was made of a block of so many bytes.
+    /// Decodes the encoded form of a block of so many bytes.
     fn decode(&mut self, method: Method, stored_bytes: usize, raw_bytes: usize) -> Result<()> {
         let stored = &self.frame[..stored_bytes];
         self.decoded.clear();
@@ -259,7 +259,7 @@ impl Costs {
         })
     }
 
-    /// Returns what an input costs by those of some methods whose cost is known for every block of it.
+    /// Returns the costs of an input by those of some methods whose cost is known for every block of it.
     pub fn known(&self, input: Input, shape: Shape, mut methods: Vec<Method>) -> Known<'_> {
         let blocks = (0..shape.blocks).flat_map(|block| {
             let files = input.files().into_iter();

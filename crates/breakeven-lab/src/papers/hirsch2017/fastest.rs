@@ -1,4 +1,4 @@
-//! S1, as fast as can be, against every method for all blocks, and against what no schedule can beat.
+//! S1, as fast as can be, against every method for all blocks, and against the bound of all schedules.
 //!
 //! The recorded costs predict how every method of the container would go alone. Those within a twentieth of the
 //! fastest, at most two, race for real. The fastest of them in hindsight judges S1.
@@ -246,7 +246,7 @@ fn race(
     race.run(kept)
 }
 
-/// Returns our contenders and the methods that race them. These are those of the kept runs, else the first of those
+/// Returns our contenders and the methods that race them. These are those of the kept runs, else the first of the ones
 /// that are chosen now, at most so many.
 pub fn against_statics(
     mut ours: Vec<Contender>,

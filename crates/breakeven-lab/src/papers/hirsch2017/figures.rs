@@ -243,7 +243,7 @@ fn strategies(
     text
 }
 
-/// Table 5.1: what a level of zstd costs, in units of the first.
+/// Table 5.1: the cost of a level of zstd, in units of the first.
 fn efficiency(costs: &Costs) -> String {
     let mut text = "\nTable 5.1 and Figure 5.8 again: time of zstd's levels over that of the first, and ratio, on text; \
         published for silesia.tar by 24 threads:\n\n| level | time | ratio | published time | published ratio |\n\
@@ -287,7 +287,7 @@ pub struct Call {
     pub strategies: [Option<f64>; 3],
 }
 
-/// Returns what there is of the nine calls.
+/// Returns the recorded ones of the nine calls.
 pub fn nine_calls(costs: &Costs, fastest: &[CellRecord], promises: &[CellRecord]) -> Vec<Call> {
     let mut calls = Vec::new();
     for beta in BETAS {

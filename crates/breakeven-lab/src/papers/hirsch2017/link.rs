@@ -21,7 +21,7 @@ pub struct Link {
     speed: BytesPerSecond,
     /// For how long it has something to send when it is full.
     buffer: Duration,
-    /// When the link is through with what it was given.
+    /// The time at which the link is through with its bytes.
     free_at: Option<Instant>,
     late: Duration,
 }
@@ -36,7 +36,7 @@ impl Link {
         }
     }
 
-    /// Lets the link hold so many bytes beside what it sends.
+    /// Lets the link hold so many bytes beside those that it sends.
     pub fn holding(self, bytes: u64) -> Link {
         let buffer = Duration::from_secs_f64(bytes as f64 / self.speed.0);
         Link { buffer, ..self }
@@ -98,7 +98,7 @@ mod tests {
         let begun = Instant::now();
         let after = |seconds: f64| begun + Duration::from_secs_f64(seconds);
         assert_eq!(link.take(100_000, begun), after(0.1) - BUFFER);
-        // Given while it is busy: behind the first.
+        // Given while it is busy: after the first.
         assert_eq!(link.take(100_000, after(0.05)), after(0.2) - BUFFER);
         // Given when it was idle for a while: the gap is lost.
         assert_eq!(link.take(100_000, after(1.0)), after(1.1) - BUFFER);

@@ -1,4 +1,4 @@
-//! When what a strategy invests has redeemed itself, on the thesis's costs (sections 3.4 and 5.2.2).
+//! The time after which a strategy's investment has redeemed itself, on the thesis's costs (sections 3.4 and 5.2.2).
 
 use std::fmt::Write as _;
 
@@ -102,7 +102,7 @@ fn steps(ratios: [Option<f64>; 3], times: [Option<f64>; 3], raw: Seconds) -> [St
                 continue;
             }
         };
-        // Stored is 1/ratio of the bytes; a step saves what it stores less than the step before.
+        // Stored is 1/ratio of the bytes; a step saves the bytes that it stores less than the step before.
         let stored_before = before.map_or(1.0, |(ratio, _)| 1.0 / ratio);
         let saved = stored_before - 1.0 / ratio;
         let days = match saved > 0.0 {

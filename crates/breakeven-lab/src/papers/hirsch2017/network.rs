@@ -73,7 +73,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 pub struct Network {
     far: SocketAddr,
     receiver: Child,
-    /// The interface that is slowed, and the namespace behind it.
+    /// The interface that is slowed, and its namespace.
     slowed: Option<Slowed>,
 }
 
@@ -122,7 +122,7 @@ impl Slowed {
     const NEAR: &'static str = "10.213.77.1";
     const FAR: &'static str = "10.213.77.2";
 
-    /// Names what a process has made; it goes when this does.
+    /// Names the objects that a process has made; they go when this does.
     fn of(process: u32) -> Slowed {
         Slowed {
             interface: format!("blv{process}"),
@@ -142,7 +142,7 @@ impl Slowed {
     fn new() -> Result<Slowed> {
         Slowed::remove_leftovers();
         let slowed = Slowed::of(std::process::id());
-        // From here on whatever there is goes when `slowed` does.
+        // From here on everything made goes when `slowed` does.
         let (near, space) = (&slowed.interface, &slowed.namespace);
         let (near_net, far_net) = (
             format!("{}/30", Slowed::NEAR),

@@ -11,7 +11,7 @@ use crate::record::{CellRecord, Row, Unfinished};
 
 /// A cell as it is planned.
 pub struct Planned<P> {
-    /// For whoever measures it.
+    /// For the function that measures it.
     pub plan: P,
     pub name: String,
     pub input: Input,
@@ -29,8 +29,8 @@ pub struct Behind {
 }
 
 impl Behind {
-    /// Plans as many and as long runs as [`runs`] says, three times as long behind the slowest link,
-    /// where a block takes 50 ms.
+    /// Plans as many and as long runs as [`runs`] says, three times as long over the slowest link, where a block takes
+    /// 50 ms.
     pub fn new(
         laboratory: &Laboratory,
         (input, beta): (Input, f64),
@@ -47,7 +47,7 @@ impl Behind {
         }
     }
 
-    /// Returns what a race over it wants to know.
+    /// Returns the parameters of a race over it.
     pub fn place_and_runs(&self) -> (Input, f64, usize) {
         (self.input, self.beta, self.runs)
     }
@@ -80,7 +80,7 @@ pub fn runs(laboratory: &Laboratory, quick: (usize, f64), full: f64) -> (usize, 
 }
 
 impl Bench {
-    /// Says what all cells of an input share, for the parameters of a record.
+    /// Returns the words that all cells of an input share, for the parameters of a record.
     fn words(&self, input: Input, laboratory: &Laboratory) -> String {
         let files = input.files();
         let origins: Vec<String> = files.iter().map(|file| file.origin(laboratory)).collect();

@@ -209,7 +209,7 @@ impl Watch<'_> {
     }
 }
 
-/// Sends blocks through a program and what comes out into a sink, flushed at the end.
+/// Sends blocks through a program and its output into a sink, flushed at the end.
 fn pipe(
     words: &[String],
     bench: &Bench,
@@ -256,7 +256,7 @@ fn pour(from: &mut impl Read, into: &mut impl Write) -> Result<u64> {
     }
 }
 
-/// Checks that what a packer makes of some blocks decodes to them.
+/// Checks that a packer's output for some blocks decodes to them.
 fn verify(words: &[String], bench: &Bench, input: Input) -> Result<()> {
     const BLOCKS: usize = 8;
     let mut stream = Vec::new();
@@ -481,9 +481,9 @@ fn write_stream(bench: &Bench, blocks: usize, path: &Path) -> Result<u64> {
     Ok(used.summary.raw_bytes)
 }
 
-/// Writes a file of this size and removes it, so that a host that had taken the free memory back has given it again before
-/// the clock runs. In writes like those of an unpacker: memory that one large write had is not what they are given, and
-/// every third run was slow.
+/// Writes a file of this size and removes it, so that a host that had taken the free memory back has given it again
+/// before the clock runs. In writes like those of an unpacker: memory of one large write is not the memory that they
+/// get, and every third run was slow.
 fn touch_free_memory(path: &Path, bytes: u64) -> Result<()> {
     let mut file = File::create(path)?;
     let piece = vec![0; 1 << 20];
@@ -508,7 +508,7 @@ fn compare(words: &[String], bench: &Bench, blocks: usize) -> Result<()> {
     finish(words, child)
 }
 
-/// Runs an unpacker; the bytes counted are those that came out, where that can be seen.
+/// Runs an unpacker; the counted bytes are its output, where that can be seen.
 fn unpack(bench: &Bench, words: &[String], way: Way, target: &Path) -> Result<Used> {
     let watch = Watch::start(bench);
     let output = match way {

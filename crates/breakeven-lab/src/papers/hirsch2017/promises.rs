@@ -95,8 +95,8 @@ pub const RIVALS: Experiment = Experiment {
     pictures: no_pictures,
 };
 
-/// Runs of the thesis's rule: as many as of ours where they are close, behind the slowest link, and else enough to
-/// see how far it is off. Some take a minute.
+/// Runs of the thesis's rule: as many as of ours where they are close, over the slowest link, and else enough to see
+/// how far it is off. Some take a minute.
 fn runs_of_rules(input: Input, beta: f64) -> usize {
     match beta {
         _ if beta < 1.0 || input == Input::Plain(File::Redundant) => 1,

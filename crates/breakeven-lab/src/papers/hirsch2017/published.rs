@@ -132,7 +132,7 @@ pub const SAVINGS: [(f64, f64); 7] = [
     (2.0, 265.0),
 ];
 
-/// Returns what the text says of synchronous S1 beside the best static configuration (section 5.3).
+/// Returns the text's figures of synchronous S1 beside the best static configuration (section 5.3).
 pub fn of_s1(input: Input, beta: f64) -> Option<&'static str> {
     let Input::Plain(file) = input else {
         return None;

@@ -1,7 +1,7 @@
 //! Races: the same row of blocks over the same link, written once by each contender, alternating. The link is derived
-//! anew for each run.
+//! again for each run.
 //!
-//! Here are also the columns of their records, and what a record of races says.
+//! Here are also the columns of their records, and the meaning of a record of races.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ pub const BOUND: usize = 10;
 /// The one task of these cells.
 pub const WRITE: &str = "write";
 
-/// Returns what a contender's row has as its bound, given the blocks written.
+/// Returns the bound of a contender's row, given the blocks written.
 pub type BoundOf<'a> = Box<dyn Fn(&Contender, &Regime, usize) -> f64 + 'a>;
 
 /// The path of the bytes.
@@ -167,7 +167,7 @@ pub fn over(cell: &CellRecord, one: &str, other: &str, column: usize) -> Interva
     Interval::of_quotients(&of(one), &of(other))
 }
 
-/// Returns the median of a column of a contender who took part.
+/// Returns the median of a column of a contender that took part.
 pub fn median(cell: &CellRecord, contender: &str, column: usize) -> f64 {
     cell.median(WRITE, contender, column)
 }
@@ -196,7 +196,7 @@ pub fn contenders(cell: &CellRecord) -> Vec<&str> {
     names
 }
 
-/// Returns what a contender made of a cell: a line of a table.
+/// Returns a contender's result in a cell: a line of a table.
 fn line(cell: &CellRecord, contender: &str) -> String {
     let of = |column: usize| median(cell, contender, column);
     let raw = of(RAW_BYTES);
@@ -231,7 +231,7 @@ fn lines(cells: &[CellRecord]) -> String {
     text
 }
 
-/// Makes Markdown of what is found in a record of races, with their lines.
+/// Makes Markdown of the findings of a record of races, with their lines.
 pub fn table(
     records: &Path,
     record: &str,

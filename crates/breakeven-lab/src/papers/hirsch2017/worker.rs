@@ -41,7 +41,7 @@ pub enum Order {
         /// The stream
         stream: PathBuf,
     },
-    /// Read what comes to a port of an address
+    /// Read the bytes that come to a port of an address
     Receive {
         /// The address
         address: String,

@@ -74,7 +74,7 @@ const ARCHIVED: &str = "archived";
 const HEADERS: &str = "source-tar/linux-headers-6.1-include.tar";
 const GENERATED_FILES: usize = 64;
 
-/// A program that keeps what it compresses beside it, under a name with a suffix.
+/// A program that keeps its compressed files beside the plain ones, under a name with a suffix.
 struct Program {
     name: &'static str,
     words: [&'static str; 2],

@@ -11,9 +11,9 @@ pub enum Share {
     Quarter,
     /// An eighth of it.
     Eighth,
-    /// 64 MiB, for those that take seconds for that much.
+    /// 64 MiB, for contenders that take seconds for that much.
     ThirtySecond,
-    /// 16 MiB, for those that take most of a minute for 64 MiB of random bytes.
+    /// 16 MiB, for contenders that take most of a minute for 64 MiB of random bytes.
     Least,
 }
 
@@ -55,7 +55,7 @@ pub enum Work {
     Library { method: &'static str },
 }
 
-/// Somebody who writes and reads the files.
+/// A contender that writes and reads the files.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender {
     /// The invocation, as tables and pictures show it.
@@ -64,7 +64,7 @@ pub struct Contender {
     pub work: Work,
 }
 
-/// The name of the one who compresses nothing.
+/// The name of the contender that compresses nothing.
 pub const PLAIN: &str = "plain";
 /// The program of 7-Zip as Debian installs it.
 const SEVEN_ZIP: &str = "7zz";
@@ -190,7 +190,7 @@ pub const CONTENDERS: &[Contender] = &[
     library("our deflate:6", Share::ThirtySecond, "deflate:6"),
 ];
 
-/// The one who compresses nothing, in a race over a file of this share.
+/// The contender that compresses nothing, in a race over a file of this share.
 pub fn plain(share: Share) -> Contender {
     Contender {
         name: PLAIN,
@@ -252,7 +252,7 @@ impl Contender {
     }
 }
 
-/// This program under its hidden command; the link stays good when the file is built anew.
+/// This program under its hidden command; the link stays good when the file is built again.
 fn own(arguments: &[&str]) -> Vec<String> {
     words("/proc/self/exe", &[&["work"], arguments].concat())
 }

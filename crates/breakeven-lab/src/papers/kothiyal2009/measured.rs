@@ -1,7 +1,6 @@
 //! The record of one contender on one type of file, beside plain writing and reading.
 //!
-//! Times and energies are those of the paper's 2 GiB: what was measured on a part is scaled in
-//! proportion, and says so.
+//! Times and energies are those of the paper's 2 GiB. Measurements on a part are scaled in proportion, and say so.
 
 use breakeven::model::{EnergyDelayEstimate, QuadrupleEstimate, Verdict, verdict};
 use breakeven::units::Estimate;
@@ -61,8 +60,8 @@ impl Parts {
     }
 }
 
-/// Returns what is recorded of a type of file, in the order of the contenders: each where its file
-/// was largest, the plain one first.
+/// Returns the records of a type of file, in the order of the contenders: each where its file was largest, the plain
+/// one first.
 pub fn of_file(cells: &[CellRecord], file: FileType) -> Vec<Measured<'_>> {
     let names = CONTENDERS.iter().map(|contender| contender.name);
     [PLAIN]
@@ -72,7 +71,7 @@ pub fn of_file(cells: &[CellRecord], file: FileType) -> Vec<Measured<'_>> {
         .collect()
 }
 
-/// Returns what is recorded of one contender on a type of file.
+/// Returns the record of one contender on a type of file.
 pub fn find<'a>(cells: &'a [CellRecord], file: FileType, name: &'a str) -> Option<Measured<'a>> {
     let marked = format!("file={} ", file.name());
     let of_file = cells
@@ -120,7 +119,7 @@ impl Measured<'_> {
         self.cell.parameter("energy").unwrap_or("default")
     }
 
-    /// Returns what a task of this contender took.
+    /// Returns the cost of a task of this contender.
     pub fn parts(&self, task: &str) -> Parts {
         let mean = |column: usize| {
             let values = self.column(task, self.name, column);
@@ -178,7 +177,7 @@ impl Measured<'_> {
         Interval::of_ratios(&pairs.map(|(own, plain)| own / plain).collect::<Vec<f64>>())
     }
 
-    /// Returns the fewest runs behind this contender's figures.
+    /// Returns the fewest runs of this contender's figures.
     pub fn runs_min(&self) -> usize {
         let runs = [WRITE, READ].map(|task| self.column(task, self.name, WALL_SECONDS).len());
         runs[0].min(runs[1])

@@ -1,7 +1,7 @@
 //! Kothiyal 2009, "Energy and Performance Evaluation of Lossless File Data Compression on Computer
 //! Systems": whole files compressed by programs on a disk, in time, energy and energy-delay.
 //!
-//! One record, made by `tasks`, stands behind all experiments on single files; `archive` has its own.
+//! One record, made by `tasks`, serves all experiments on single files; `archive` has its own.
 
 mod archive;
 mod break_even;

@@ -54,7 +54,7 @@ pub fn bars(records: &Path, file: FileType, figures: &str) -> Result<Vec<Picture
     }])
 }
 
-/// Draws what compressing text saves, read by read.
+/// Draws the savings of compressing text, read by read.
 pub fn saved(records: &Path) -> Result<Vec<Picture>> {
     let cells = tasks::recorded(records)?;
     if measured::of_file(&cells, FileType::Text).len() < 2 {
@@ -323,7 +323,7 @@ fn plot(id: &str, title: &str, description: &str, frame: Frame) -> Plot {
 
 /// Reads per write that the picture of savings shows, as Figure 5.4 does.
 const READS_MAX: f64 = 30.0;
-/// Losses shown, as a share of what the plain task costs up to there: gains cannot be more than that.
+/// Losses shown, as a share of the plain task's cost up to there: gains cannot be more than that.
 const LOSS_SHOWN: f64 = 0.6;
 /// Room below the axis of reads for the names of the lines that leave the picture.
 const NAMES: f64 = 112.0;

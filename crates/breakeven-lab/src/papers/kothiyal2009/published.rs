@@ -140,7 +140,7 @@ pub const BREAK_EVENS: &[BreakEvens] = &[
     },
 ];
 
-/// The server, which is what this project's machines are nearest to.
+/// The server, the nearest to this project's machines.
 pub const SERVER: &BreakEvens = &BREAK_EVENS[0];
 
 /// Returns the row of an invocation, where the paper has it.

@@ -102,8 +102,7 @@ impl Bench<'_> {
         Ok((used, fs::metadata(&self.stored)?.len()))
     }
 
-    /// Does the reading task and returns what it used. The bytes it restored are counted where the
-    /// kernel tells them.
+    /// Does the reading task and returns its usage. The bytes it restored are counted where the kernel reports them.
     pub fn read(&self, contender: &Contender) -> Result<(Used, Option<u64>)> {
         self.cold.chill([&self.stored])?;
         let words = contender.decompress(&self.stored);
@@ -171,7 +170,7 @@ pub fn spawn(words: &[String], input: Stdio, output: Stdio) -> Result<Child> {
         .with_context(|| format!("start '{}'", words.join(" ")))
 }
 
-/// Waits for a child and returns the bytes it wrote, where the kernel tells them.
+/// Waits for a child and returns the bytes it wrote, where the kernel reports them.
 pub fn finish(words: &[String], mut child: Child) -> Result<Option<u64>> {
     // A program that complains does so in a few lines; it is read to its end before the wait.
     let mut complaint = String::new();

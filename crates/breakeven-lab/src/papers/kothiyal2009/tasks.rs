@@ -1,4 +1,4 @@
-//! The record behind every table and figure: each contender writes and reads each type of file.
+//! The record of every table and figure: each contender writes and reads each type of file.
 //!
 //! A cell is a race over one file. Its contenders alternate in every run. One whose two times are known well enough
 //! sits the later runs out, as the paper's rule says (section 4.3).
@@ -117,7 +117,7 @@ struct Setting<'a> {
 }
 
 impl Place {
-    /// Looks at the folder of records, and announces what will be written there.
+    /// Looks at the folder of records, and announces its new files.
     pub fn new(laboratory: &Laboratory, record: &str) -> Result<Place> {
         // Beside the records, because the folder of temporary files is often memory.
         std::fs::create_dir_all(&laboratory.records)?;
@@ -155,7 +155,7 @@ impl<'a> Setting<'a> {
         })
     }
 
-    /// Returns who races over a file of this share: the plain one first.
+    /// Returns the contenders of a file of this share: the plain one first.
     fn racing(&self, share: Share) -> Vec<Contender> {
         let missing = missing_programs();
         let here = |contender: &&Contender| {
@@ -238,7 +238,7 @@ impl<'a> Setting<'a> {
             }
             let order: Vec<usize> = interleave::order(run, racing.len())
                 .into_iter()
-                // The plain one is what all others are compared with, so it runs in every run.
+                // All others are compared with the plain one, so it runs in every run.
                 .filter(|index| *index == 0 || !known(*index))
                 .collect();
             eprintln!("{RECORD}: run {} of {} contenders", run + 1, order.len());
@@ -270,7 +270,7 @@ fn missing_programs() -> Vec<&'static str> {
     missing
 }
 
-/// Writes and reads once, and checks what came back.
+/// Writes and reads once, and checks the bytes that came back.
 fn take_turn(bench: &Bench<'_>, contender: &Contender, bytes: u64, run: usize) -> Result<Vec<Row>> {
     let (write, stored_bytes) = bench.write(contender)?;
     let (read, restored_bytes) = bench.read(contender)?;

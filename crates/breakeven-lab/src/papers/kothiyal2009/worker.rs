@@ -1,8 +1,7 @@
 //! This program as a contender: copy, compress or decompress standard input.
 //!
-//! Blocks of 1 MiB, each behind two little-endian numbers of 32 bits: its raw and its stored bytes.
-//! A block whose two lengths are equal is stored as it is. There is no checksum: the laboratory
-//! compares the bytes.
+//! Blocks of 1 MiB, each after two little-endian numbers of 32 bits: its raw and its stored bytes. A block whose two
+//! lengths are equal is stored as it is. There is no checksum: the laboratory compares the bytes.
 
 use std::io::{Read, Write};
 
@@ -23,7 +22,7 @@ pub enum Order {
         /// How, such as zstd:3
         method: Method,
     },
-    /// Decompress what compress made by any method
+    /// Decompress the output of compress by any method
     Decompress {
         /// How it was compressed
         method: Method,

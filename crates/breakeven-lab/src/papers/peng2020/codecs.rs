@@ -217,7 +217,7 @@ fn measure_prefix(
     Ok(rows)
 }
 
-/// Measures a table of symbols; what has none, or does not shrink by it, stays raw.
+/// Measures a table of symbols. A value that has none, or does not shrink by it, stays raw.
 fn race_symbols(held_out: &[Value], symbols: Option<&Symbols>) -> Result<Vec<f64>> {
     let encode = |raw: &[u8]| {
         let mut stored = vec![0; raw.len()];

@@ -68,7 +68,7 @@ const CONTENDERS: [(&str, Kind); 3] = [
     (OURS, Kind::Ours("")),
     (PLAIN, Kind::Ours("-o no_dictionaries")),
 ];
-/// A cell with less memory is none to judge by: what a process takes at least is a share of it.
+/// A cell with less memory is none to judge by: a process's least memory is a share of it.
 pub const JUDGED_MIB: usize = 64;
 /// Keys asked for, or values stored, at once.
 const BATCH: usize = 200;
@@ -114,7 +114,7 @@ fn table(records: &Path) -> Result<tables::Shown> {
     })
 }
 
-/// Returns what is recorded, judged.
+/// Returns the record, judged.
 pub fn recorded(records: &Path) -> Result<Vec<Finding>> {
     let cells = Record::new(records, EXPERIMENT.key, COLUMNS).latest()?;
     Ok(cells.iter().map(judge).collect())
@@ -132,7 +132,7 @@ fn measure(set: &Set, folder: Option<&Path>, memory_mib: usize) -> Result<Vec<Ro
     rows.collect()
 }
 
-/// A program that keeps in a cache what it fetches elsewhere.
+/// A program that keeps fetched values in a cache.
 struct Program<'a> {
     client: Client,
     values: &'a [Value],
@@ -142,7 +142,7 @@ struct Program<'a> {
     /// The hottest key is the first one.
     draws: Workload,
     stored: u64,
-    /// Keys that it asked for, and those that were there.
+    /// Keys that it asked for, and the keys that were there.
     asked: u64,
     found: u64,
 }
@@ -198,7 +198,7 @@ impl<'a> Program<'a> {
         bail!("{} values do not fill it", self.keys)
     }
 
-    /// Asks for keys, compares what is there and stores what is not.
+    /// Asks for keys, compares the values that are there and stores the missing ones.
     fn ask(&mut self) -> Result<()> {
         let numbers = self
             .draws

@@ -52,7 +52,7 @@ pub fn encode(source: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// Decodes so many bytes; `None` if that is not what was stored.
+/// Decodes so many bytes; `None` if they are not the stored ones.
 pub fn decode(stored: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
     let mut table: Vec<(usize, usize)> = Vec::new();
     let mut target: Vec<u8> = Vec::with_capacity(raw_bytes);

@@ -1,4 +1,4 @@
-//! The same cost of misses behind both: clients that fetch elsewhere what is not there, and store it.
+//! The same cost of misses on both: clients that fetch missing values elsewhere, and store them.
 
 use std::path::Path;
 use std::time::Duration;

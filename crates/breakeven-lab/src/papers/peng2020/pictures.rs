@@ -12,7 +12,7 @@ use crate::laboratory::Finding;
 const ITEMS: &str = "zstd-4";
 const SPEED: &str = "other-2";
 
-/// Draws what is recorded of both.
+/// Draws the records of both.
 pub fn beside(records: &Path) -> Result<Vec<Picture>> {
     let row = |name: String, colour: &str, what: &str, finding: &Finding| {
         let value = finding.found.middle;

@@ -36,7 +36,7 @@ pub enum Kind {
     Ours(&'static str),
 }
 
-/// Returns which programs take part, as words of a cell's parameters; those that are missing are named.
+/// Returns which programs take part, as words of a cell's parameters; missing ones are named.
 pub fn peers() -> String {
     let peers = programs::peers(&[(PEER, "-V")]);
     match (peers.starts_with("missing"), power()) {
@@ -53,7 +53,7 @@ pub fn peers() -> String {
     }
 }
 
-/// Returns the joules of a million keys by their core seconds, nothing where the cell tells no watts.
+/// Returns the joules of a million keys by their core seconds, nothing where the cell names no watts.
 pub fn joules(cell: &CellRecord, core_seconds: f64) -> String {
     let watts: Option<f64> = cell.parameter("core_watts").and_then(|it| it.parse().ok());
     watts.map_or(String::new(), |watts| {
@@ -289,7 +289,7 @@ fn step(report: &Value) -> Result<Step> {
     })
 }
 
-/// Says how busy servers and clients were in a cell, and what was found.
+/// Returns how busy servers and clients were in a cell, and the found keys.
 pub fn busy(cell: &CellRecord) -> String {
     let of = |contender, column| cell.median(TASK, contender, column);
     let busy = |contender| 100.0 * of(contender, SPEED) * of(contender, CPU) / 1e6;

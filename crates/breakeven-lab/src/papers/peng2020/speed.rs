@@ -84,7 +84,7 @@ const RAW: &str = "20 keys raw";
 const COMPRESSED: &str = "20 keys all compressed";
 /// The share to be kept of the speed that decoding leaves.
 const KEPT: f64 = 0.9;
-/// The row that tells what decoding a value takes.
+/// The row with the cost of decoding a value.
 const DECODE: &str = "decode";
 /// The mean length of the made-up values with key and header, by which memory is made scarce.
 const ITEM_BYTES: usize = 640;
@@ -95,7 +95,7 @@ enum Memory {
     Plenty,
     /// Memory of so many percent of the values' bytes; memcached has plenty.
     Scarce(usize),
-    /// Both have so many percent of what the values take.
+    /// Both have so many percent of the values' bytes.
     Short(usize),
 }
 
@@ -315,7 +315,7 @@ fn measure(case: &Case, length: Length) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Returns what is recorded of gets and of sets, judged, each with its word.
+/// Returns the records of gets and of sets, judged, each with its word.
 pub fn recorded(records: &Path) -> Result<Vec<(&'static str, Finding)>> {
     let of = |word, experiment: &Experiment, cases| -> Result<Vec<_>> {
         let cells = Record::new(records, experiment.key, COLUMNS).latest()?;
@@ -335,7 +335,7 @@ fn findings(cells: &[CellRecord], cases: &[Case]) -> Vec<Finding> {
         .collect()
 }
 
-/// Returns what is to be reached where every value is decoded, if it is known what that takes.
+/// Returns the target where every value is decoded, if the cost of that is known.
 fn compressed_aim(cell: &CellRecord, raw: Option<&CellRecord>) -> Option<f64> {
     let decode = *cell.column(DECODE, OURS, CPU).first()?;
     let key = raw?.median(TASK, OURS, CPU);

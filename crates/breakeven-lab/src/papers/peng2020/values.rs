@@ -72,7 +72,7 @@ pub const SETS: &[Set] = &[
     },
 ];
 
-/// Returns the sets that are there, or what is made up where there is no folder.
+/// Returns the sets that are there, or made-up ones where there is no folder.
 pub fn sets(folder: Option<&Path>) -> impl Iterator<Item = Set> {
     let sets = SETS.iter().copied().filter(move |set| set.is_there(folder));
     sets.chain([MADE_UP].into_iter().filter(move |_| folder.is_none()))

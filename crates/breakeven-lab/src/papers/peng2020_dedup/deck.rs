@@ -1,4 +1,4 @@
-//! The deck's own comparison: what each way of finding what repeats would store of trees and of their clones.
+//! The deck's own comparison: the bytes that each way of finding repeats would store of trees and of their clones.
 //!
 //! The others are models: files are read, cut, hashed and compressed in memory, and of equal units one is counted. Their
 //! metadata, sectors and tables are not, which is all in their favour; ours are the bytes of a vault, with everything.

@@ -396,7 +396,7 @@ impl Judged<'_> {
         self.finding(what, Interval::exact(value), target, note)
     }
 
-    /// Judges what one does in a column over what another does.
+    /// Judges one contender's column over another's.
     fn ratio(
         &self,
         what: &str,
@@ -561,7 +561,7 @@ fn memory(cells: &[CellRecord]) -> Option<String> {
     Some(text)
 }
 
-/// Says what a GB costs when so many were added.
+/// Shows the cost of a GB when so many were added.
 fn costs(cells: &[CellRecord]) -> Option<String> {
     let cell = cells.iter().find(|cell| cell.cell == GROWTH)?;
     let column = |column| cell.column(GROWTH, &OURS.name(), column);

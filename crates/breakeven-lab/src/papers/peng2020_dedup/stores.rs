@@ -39,7 +39,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Returns what it is called in records.
+    /// Returns its name in records.
     pub fn name(&self) -> String {
         match self {
             Program::Vault(prices) => format!("breakeven {prices}"),
@@ -143,7 +143,7 @@ impl Store {
         programs::run(self.command(&["forget"])?.args(numbers))
     }
 
-    /// Has a vault collect, and returns what it said of that.
+    /// Has a vault collect, and returns its report.
     pub fn collect(&self) -> Result<(Used, Value)> {
         let told = self.folder.join("told");
         let mut command = self.command(&["gc", "--grace", "0", "--json"])?;
@@ -158,7 +158,7 @@ impl Store {
         archive
     }
 
-    /// Restores what was added under a name, and checks that it is the tree.
+    /// Restores the tree added under a name, and checks that it is the same.
     pub fn restore(&self, tree: &Path, name: &str) -> Result<Used> {
         let target = self.folder.join("restored");
         std::fs::create_dir(&target)?;
@@ -184,7 +184,7 @@ impl Store {
         Ok(used)
     }
 
-    /// Returns what the store takes, without what the program keeps beside it to be faster.
+    /// Returns the store's bytes, without the files that the program keeps beside it to be faster.
     pub fn stored_bytes(&self) -> Result<u64> {
         Ok(trees::measure(&self.kept())?.0)
     }

@@ -1,4 +1,4 @@
-//! The trees that are stored: parts of this machine's own files, and what repeats on purpose.
+//! The trees that are stored: parts of this machine's own files, and repeats on purpose.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ const ALL: [Tree; 8] = [
     },
 ];
 
-/// Returns the trees of the deck's comparison and of the programs' race. A quick run has what lies on every machine.
+/// Returns the trees of the deck's comparison and of the programs' race. A quick run has files of every machine.
 pub fn all(is_quick: bool) -> &'static [Tree] {
     match is_quick {
         true => &ALL[2..4],
@@ -172,8 +172,8 @@ fn images(folder: &Path, bytes: u64) -> Result<()> {
     let work = tempfile::tempdir()?;
     let copied = copy_some(Path::new("/usr/bin"), work.path(), bytes / 3)?;
     let (one, two) = (folder.join("one.img"), folder.join("two.img"));
-    // Beside the files lie a journal of 4 MiB, inodes, and what rounding to blocks leaves. A shorter one than the other
-    // limit has no room for a large program.
+    // Beside the files lie a journal of 4 MiB, inodes, and the slack of rounding to blocks. A shorter one than the
+    // other limit has no room for a large program.
     let room = (copied + copied / 4 + (8 << 20)).max(16 << 20);
     let blocks = (bytes / 2).max(room) / BLOCK_BYTES;
     let mut command = Command::new("mke2fs");
