@@ -34,7 +34,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     parameters: &[
         (
             "data",
-            "16 MiB of each of four generated kinds; what `advise` gathers from this machine without a path; the folder of --data",
+            "16 MiB of each of four generated kinds; the files that `advise` gathers from this machine without a path; the folder of --data",
         ),
         (
             "pairs",

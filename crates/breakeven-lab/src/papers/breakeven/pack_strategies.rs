@@ -55,7 +55,7 @@ pub const AUTO: Experiment = Experiment {
 
 pub const STRATEGIES: Experiment = Experiment {
     key: "breakeven/pack-strategies",
-    claim: "`money`, `free` and `within` store at most what the densest level of zstd -T2 does that takes no more time.",
+    claim: "`money`, `free` and `within` store at most as many bytes as the densest level of zstd -T2 that takes no more time.",
     source: "this project's own target",
     figure: "bytes over those of the densest level of zstd that takes at most as long",
     target: Target {

@@ -37,8 +37,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         ("runs", "40 (quick: 2), both alternating"),
     ],
-    analysis: "The time is that from before the start until the end. No figure of the laboratory counts the start alone; what it takes \
-        stands beside the other.",
+    analysis: "The time is that from before the start until the end. No figure of the laboratory counts the start \
+        alone; its time stands beside the other.",
     run: |laboratory| Ok(judged(&measured(laboratory)?)),
     table: |records| tables::table_of(records, EXPERIMENT.key, COLUMNS, judged),
     pictures: no_pictures,

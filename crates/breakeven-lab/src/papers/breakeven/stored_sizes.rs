@@ -19,7 +19,7 @@ use crate::tables;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "breakeven/stored-sizes",
-    claim: "Every method makes of the same bytes exactly what the committed table says.",
+    claim: "Every method makes exactly the committed table's sizes of the same bytes.",
     source: "this project's own table, `records/breakeven/stored-sizes.csv`",
     figure: "rows that differ from the table",
     target: TARGET,

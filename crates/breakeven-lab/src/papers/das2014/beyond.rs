@@ -27,7 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "requests",
-            "9,500 messages read by number, each as likely, and 500 changed, each durable; behind as many that are not timed (quick: 100)",
+            "9,500 messages read by number, each as likely, and 500 changed, each durable; after as many that are not timed (quick: 100)",
         ),
         (
             "memory",

@@ -41,15 +41,15 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "written over",
-            "in a cell of its own, behind all rows of each database written five times again, as in das2014/steady",
+            "in a cell of its own, after all rows of each database were written five times again, as in das2014/steady",
         ),
         (
             "runs",
             "10 (quick: 2), the three databases alternating, `synchronous=FULL`; bytes in a cell of their own, as in das2014/commits",
         ),
     ],
-    analysis: "Python makes the requests, whose time is in all three. Databases are made by SQLite's own backup, without dictionaries. Counters of links are \
-        compared with the links behind every run.",
+    analysis: "Python makes the requests, whose time is in all three. Databases are made by SQLite's own backup, \
+        without dictionaries. Counters of links are compared with the links after every run.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,
@@ -308,7 +308,7 @@ fn table(records: &Path) -> Result<Shown> {
         return Ok(shown);
     }
     shown.push_str(&format!(
-        "\nMedians of a run; joules are {}; what is written for each of the requests that write.\n\n\
+        "\nMedians of a run; joules are {}; written bytes are for each of the requests that write.\n\n\
          | cell | database | seconds | core seconds | mJ | slow ms | MB written | kB a write | file MB |\n\
          |---|---|---:|---:|---:|---:|---:|---:|---:|\n",
         cells.iter().find(whole).map_or("", energy_of)

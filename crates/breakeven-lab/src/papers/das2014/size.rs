@@ -31,8 +31,8 @@ pub const EXPERIMENT: Experiment = Experiment {
             "five times as many rows as there are, each at random and all of it new, 10 in a transaction",
         ),
     ],
-    analysis: "Sizes have no noise, but random places do: one run each. Files are as they lie, with what waits to be used again in them. A \
-        file has segments of 64 KiB at least, which small databases feel.",
+    analysis: "Sizes have no noise, but random places do: one run each. Files are as they lie, with room that waits to \
+        be used again. A file has segments of 64 KiB at least, which small databases feel.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,

@@ -36,8 +36,8 @@ pub const EXPERIMENT: Experiment = Experiment {
             "in each table all rows five times, 20 in a transaction, at random, by a value of theirs that stays; both databases alike",
         ),
     ],
-    analysis: "Sizes have no noise, but random places do: one run each. Values stay what they are, so that both databases hold the same before and \
-        behind. Files are as they lie, with what waits to be used again in them.",
+    analysis: "Sizes have no noise, but random places do: one run each. Values stay the same, so that both databases \
+        hold the same before and after. Files are as they lie, with room that waits to be used again.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table,
     pictures: no_pictures,

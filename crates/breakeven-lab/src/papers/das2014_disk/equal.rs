@@ -36,7 +36,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "writes",
-            "64 KiB at a time, in order, each tidied behind as a server does, and a flush at the end",
+            "64 KiB at a time, in order, each tidied afterwards as a server does, and a flush at the end",
         ),
         (
             "cost",

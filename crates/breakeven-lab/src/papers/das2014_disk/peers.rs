@@ -31,13 +31,13 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "device",
-            "a loop device each, with ext4 but for btrfs. The kernel counts its reads and writes, with the sync behind \
+            "a loop device each, with ext4 but for btrfs. The kernel counts its reads and writes, with the sync after \
              each job",
         ),
         (
             "jobs",
-            "fio's NBD engine: 1 MiB in order, writes with a flush at the end; 4 KiB at random for 1 s (quick: 100 ms), writes with a flush \
-             behind each 32; data as in das2014-disk/speed",
+            "fio's NBD engine: 1 MiB in order, writes with a flush at the end; 4 KiB at random for 1 s (quick: 100 \
+             ms), writes with a flush after each 32; data as in das2014-disk/speed",
         ),
         ("runs", "10 (quick: 2), all alternating"),
     ],
@@ -274,8 +274,8 @@ fn table(records: &Path) -> Result<Shown> {
         return Ok(shown);
     };
     shown.push_str(&format!(
-        "\nMedians of the runs: MiB per second; of the whole machine, core seconds and joules ({}) for each GiB; what the device moved for each \
-         byte of the client's; MiB that the disk takes.\n\n\
+        "\nMedians of the runs: MiB per second; of the whole machine, core seconds and joules ({}) for each GiB; the \
+         device's bytes for each byte of the client's; the disk's MiB.\n\n\
          | cell | disk | MiB/s | core s/GiB | J/GiB | moved | MiB |\n|---|---|---:|---:|---:|---:|---:|\n",
         energy_of(first)
     ));

@@ -271,7 +271,7 @@ fn table(records: &Path) -> Result<Shown> {
     let measured = |cell: &&CellRecord| cell.parameter("missing").is_none();
     if cells.iter().any(|cell| measured(&cell)) {
         shown.push_str(
-            "\nMedians of the runs: the run time, and what the device read and wrote.\n\n\
+            "\nMedians of the runs: the run time, and the device's reads and writes.\n\n\
              | cell | file system | seconds | MiB read | MiB written |\n|---|---|---:|---:|---:|\n",
         );
     }

@@ -28,7 +28,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "methods",
-            "lz4:1, deflate:6 and zstd:3, working memory reused from page to page; his program makes zstd's anew for each",
+            "lz4:1, deflate:6 and zstd:3, working memory reused from page to page; his program allocates zstd's for each",
         ),
         (
             "blocks",

@@ -246,7 +246,7 @@ fn table(records: &Path) -> Result<tables::Shown> {
     let mut text = tables::judged(origin, findings);
     text.push_str("\n");
     text.push_str(
-        "Ratios of whole files and pages, the published ones of all his data beside ours of what is at hand (4 of the \
+        "Ratios of whole files and pages, the published ones of all his data beside ours of the part at hand (4 of the \
          12 files of Silesia, no index of the Mouse Genome Database):\n\n",
     );
     text.push_str("| data | method | 4 KiB | 8 KiB | 16 KiB | 32 KiB | 64 KiB | whole |\n");

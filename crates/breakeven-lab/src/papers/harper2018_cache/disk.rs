@@ -43,7 +43,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "bystander",
-            "a thread that looks up numbers in a table of 1 MiB; what it lost is measured against itself alone",
+            "a thread that looks up numbers in a table of 1 MiB; its loss is measured against itself alone",
         ),
         (
             "runs",
@@ -411,8 +411,9 @@ fn table(records: &Path) -> Result<Shown> {
     text.push_str(&format!(
         "\nMedians of the runs: microseconds that a thread waits for an access, processor time of all threads, joules \
          ({energy}), raw and compressed hits, misses and their time, and the bystander's loss, of its work and for \
-         each access.\n\n| cell | policy | us | core us | uJ | raw | compressed | miss | miss us | lost | lost us | \
-         memory |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+         each access.\n\n\
+         | cell | policy | us | core us | uJ | raw | compressed | miss | miss us | lost | lost us | memory |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
     ));
     for cell in &cells {
         for contender in RACERS {

@@ -59,10 +59,11 @@ pub const FIGURES: Experiment = Experiment {
     figure: "time of an access of the raw cache over that of the best split one",
     target: PAYS,
     parameters: PARAMETERS,
-    analysis: "One thread does everything, so a victim is compressed and a page restored by the thread that waits, where he counts \
-        eight threads in bulk. The codec's time is real and of these pages, the disk's is his. Figure 13 needs no codec \
-        that costs nothing: it is what page faults alone come to. Joules are processor time times watts, by the model that the record names. That zstd never pays before 500 GB with every page as likely is \
-        no core, for it hangs on his processor.",
+    analysis: "One thread does everything, so the waiting thread compresses a victim and restores a page, where he \
+        counts eight threads in bulk. The codec's time is real and of these pages, the disk's is his. Figure 13 needs \
+        no codec that costs nothing: it is the cost of page faults alone. Joules are processor time times watts, by \
+        the model that the record names. That zstd never pays before 500 GB with every page as likely is no core, for \
+        it depends on his processor.",
     run: |laboratory| Ok(figures(&measure(laboratory)?)),
     table,
     pictures: pictures_of_figures::draw,
@@ -70,7 +71,7 @@ pub const FIGURES: Experiment = Experiment {
 
 pub const MODEL: Experiment = Experiment {
     key: "harper2018-cache/model",
-    claim: "The thesis's model, with the costs put back that it sets to zero, foretells the time of an access to a tenth.",
+    claim: "The thesis's model, with the costs put back that it sets to zero, predicts the time of an access to a tenth.",
     source: "Harper 2018, chapter 3, Assumptions, and chapter 4; the costs are those of `harper2018-cache/overheads`",
     figure: "measured over computed time of an access",
     target: Target {

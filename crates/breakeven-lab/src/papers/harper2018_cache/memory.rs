@@ -36,7 +36,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "budget",
-            "64 MiB (quick: 8 MiB); `resized` goes down to half of it and back up, and counts what is above the larger",
+            "64 MiB (quick: 8 MiB); `resized` goes down to half of it and back up, and counts the bytes above the larger",
         ),
         ("runs", "10 (quick: 3) processes of their own"),
     ],

@@ -43,7 +43,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "stolen",
-            "one page compressed, or restored, on one core: what somebody on another core loses meanwhile whose work wants its caches",
+            "one page compressed, or restored, on one core: the loss meanwhile of a thread on another core whose work wants its caches",
         ),
         ("runs", "10 (quick: 2), all alternating"),
     ],

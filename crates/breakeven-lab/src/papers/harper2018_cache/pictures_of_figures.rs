@@ -61,8 +61,8 @@ pub fn draw(records: &Path) -> Result<Vec<Picture>> {
         drawing(
             "fig-13",
             "Microseconds of page faults per access by compressed share of memory",
-            "Figure 13 by measurement: what is left if both codec operations cost nothing, which is page faults alone. Dots are a real cache, dashed \
-             lines his model.",
+            "Figure 13 by measurement: the rest if both codec operations cost nothing, which is page faults alone. \
+             Dots are a real cache, dashed lines his model.",
             &free,
         ),
     ])

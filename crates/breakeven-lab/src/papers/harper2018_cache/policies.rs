@@ -579,9 +579,9 @@ fn table_of_raw_only(records: &Path) -> Result<Shown> {
     text.push_str(&format!(
         "\nMedians of the runs: microseconds of an access (mean, 99 and 99.9 %), raw and compressed hits and misses, \
          its processor time with everything it does, its joules ({energy}), the time of learning, compressed forms \
-         that were never used, memory in use, and a bystander's loss, of its work and for each access.\n\n| cell | \
-         policy | us | late | p99 | p99.9 | raw | packed | miss | core us | uJ | overhead us | wasted | memory | lost \
-         | lost us |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+         that were never used, memory in use, and a bystander's loss, of its work and for each access.\n\n\
+         | cell | policy | us | late | p99 | p99.9 | raw | packed | miss | core us | uJ | overhead us | wasted | memory | lost | lost us |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
     ));
     for cell in &cells {
         for contender in [RAW, ADAPTIVE, BEST, FIXED, LEAST] {

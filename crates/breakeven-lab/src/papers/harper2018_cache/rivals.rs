@@ -45,7 +45,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ),
         (
             "accesses per second",
-            "of one thread: processor time of the process, and for each miss what the row says; misses are not made, pages are copied",
+            "of one thread: processor time of the process, and for each miss the row's price; misses are not made, pages are copied",
         ),
         (
             "memory",
@@ -559,7 +559,7 @@ fn draw(records: &Path) -> Result<Vec<Picture>> {
     let panels: Vec<Panel> = cells.iter().map(panel).collect();
     let words = Words {
         id: "rivals",
-        title: "Accesses per second by what a miss takes",
+        title: "Accesses per second by the cost of a miss",
         description: "A panel for each cell with falling lines for the adaptive cache, the same without compression and with a fixed split, and RocksDB's best split.",
     };
     Ok(vec![Picture {

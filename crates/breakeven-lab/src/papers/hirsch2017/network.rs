@@ -61,9 +61,10 @@ pub const EXPERIMENT: Experiment = Experiment {
             "10 (quick: 3, to the machine itself only) of about 1 s; 10 s with --paper-size",
         ),
     ],
-    analysis: "The kernel takes the time of the same two processors, more for each byte sent, so what shrinks gains twice. A token bucket \
-        and a socket's buffer let the first MiB through at once: a controller that measures its link sees a fast one first. An unslowed \
-        socket has no speed of its own; it is as fast as both ends have time for it.",
+    analysis: "The kernel takes the time of the same two processors, more for each byte sent, so data that shrink gain \
+        twice. A token bucket and a socket's buffer let the first MiB through at once. So a controller that measures \
+        its link sees a fast one first. An unslowed socket has no speed of its own; it is as fast as both ends have \
+        time for it.",
     run: |laboratory| Ok(findings(&measure(laboratory)?)),
     table: |records| race::table(records, RECORD, findings),
     pictures: no_pictures,

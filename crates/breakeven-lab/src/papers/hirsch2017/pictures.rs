@@ -69,8 +69,8 @@ pub fn fastest(records: &Path) -> Result<Vec<Picture>> {
     let x = Quantity::linear("time over that of the best static method", low, high);
     let legend: [(&str, &str); 1] = [(OURS, "S1")];
     let svg = chart::rows(&words, &x, &rows, (&legend, "fluid lower bound"));
-    let caption = "Time of S1 over that of the best static method in hindsight, in each cell; left of 1 no static method would have \
-        been as fast. Hollow: what no schedule can beat.";
+    let caption = "Time of S1 over that of the best static method in hindsight, in each cell; left of 1 no static \
+        method would have been as fast. Hollow: the bound of all schedules.";
     Ok(vec![picture("over-static", caption, svg)])
 }
 

@@ -20,7 +20,7 @@ use crate::tables::Shown;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "kothiyal2009/break-even",
-    claim: "From how many reads per write compressing pays in time is what Table 5.1 says of the server.",
+    claim: "The reads per write from which compressing pays in time are those of Table 5.1 for the server.",
     source: "section 4.4, equation 2, and Table 5.1",
     figure: "our break-even in time over the published one, 0 where it always pays here and infinite where it never does",
     target: Target {

@@ -75,7 +75,7 @@ pub const RANDOM_FILES: Experiment = Experiment {
     figure: "time with compression over time without, of writing or reading, whichever is less",
     target: ABOVE_ONE,
     parameters: PARAMETERS,
-    analysis: "The variations came after the paper: they give up early on what does not shrink, so they lose least.",
+    analysis: "The variations came after the paper: they give up early on data that do not shrink, so they lose least.",
     run: |laboratory| Ok(random_files(&tasks::measure(laboratory)?)),
     table: |records| table(records, random_files),
     pictures: |records| pictures::bars(records, FileType::Random, "5.1, 5.2, 5.6, 5.10 and 5.14"),
@@ -88,9 +88,9 @@ pub const ZERO_FILES: Experiment = Experiment {
     figure: "time with compression over time without, of writing or reading, whichever is more",
     target: BELOW_ONE,
     parameters: PARAMETERS,
-    analysis: "Always means that both writing and reading are faster, so the greater of the two ratios judges. \
-        Nothing is left to write, so what remains is how fast a program looks at zeros: on a fast disk that is no longer \
-        enough.",
+    analysis: "Always means that both writing and reading are faster, so the greater of the two ratios judges. Nothing \
+        is left to write, so only the speed at which a program looks at zeros remains. On a fast disk that is no \
+        longer enough.",
     run: |laboratory| Ok(zero_files(&tasks::measure(laboratory)?)),
     table: |records| table(records, zero_files),
     pictures: |records| pictures::bars(records, FileType::Zero, "5.1, 5.2, 5.7, 5.11 and 5.15"),

@@ -33,7 +33,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         ("servers", "128 MiB and one thread each (quick: 16 MiB)"),
         (
             "client",
-            "a program that caches: it asks for keys by Zipf 0.99, 200 at once, compares every value and stores what is not there",
+            "a program that caches: it asks for keys by Zipf 0.99, 200 at once, compares every value and stores the missing ones",
         ),
         (
             "learning",

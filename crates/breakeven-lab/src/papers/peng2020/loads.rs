@@ -39,7 +39,7 @@ pub const PACED: Experiment = Experiment {
             "keys by Zipf 0.99. Ours has three quarters of the values' bytes as memory, so it compresses cold ones; memcached has room for all",
         ),
     ],
-    analysis: "Latencies count from when a request was due. The client has a processor of its own, which is busy as the note says; what delays it delays both.",
+    analysis: "Latencies count from the time when a request was due. The client has a processor of its own, which is busy as the note says; a delay of the client delays both.",
     run: |laboratory| run(laboratory, &PACED, PACED_CASES),
     table: |records| table(records, &PACED),
     pictures: no_pictures,

@@ -14,7 +14,7 @@ use crate::tables;
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "peng2020/memory",
-    claim: "An idle server takes no more memory than memcached, and a full one no more beside what it was given.",
+    claim: "An idle server takes no more memory than memcached, and a full one no more beside its `-m`.",
     source: "this project's own target",
     figure: "resident bytes over memcached's; bytes of index for a key",
     target: Target {
