@@ -53,8 +53,8 @@ pub fn strategies(fastest: &[CellRecord], promises: &[CellRecord]) -> String {
         has paid for the cost of a strategy beyond the one before it. S1 costs the energy above idle and saves machine \
         time at once. The time that S2 takes beyond S1, and S3 beyond S2, is machine time paid in full. Times are \
         shares of the uncompressed call, which takes as long as over the thesis's link. The thesis reads off its \
-        model: S1 3 days at a factor of 1.05 and none from 1.1 on; S2 less than 90 days up to a factor of 4.5.\n\n| \
-        call | S1: factor, time, days | S2 | S3 |\n|---|---:|---:|---:|\n"
+        model: S1 3 days at a factor of 1.05 and none from 1.1 on; S2 less than 90 days up to a factor of 4.5.\n\n\
+        | call | S1: factor, time, days | S2 | S3 |\n|---|---:|---:|---:|\n"
         .to_string();
     let mut any = false;
     for table in &TABLES {
