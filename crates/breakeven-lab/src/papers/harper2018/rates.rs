@@ -18,7 +18,9 @@ use crate::tables;
 pub const EXPERIMENT: Experiment = Experiment {
     key: "harper2018/rates",
     claim: "zstd works faster than zlib, decoding at least twice as fast as encoding, and all threads together get more done than one.",
-    source: "Harper 2018, Figures 8 and 9 and the text below. zstd is 2 to 5 times as fast as zlib, and decoding 2 to 3 times as fast as encoding. 8 KiB take 39 us by zstd on one thread and 66 us of processor time on eight; 11 and 17 us by lz4",
+    source: "Harper 2018, Figures 8 and 9 and the text below: zstd 2 to 5 times as fast as zlib; decoding 2 to 3 times as \
+        fast as encoding; 8 KiB in 39 us by zstd on one thread and 66 us of processor time on eight, in 11 and 17 us by \
+        lz4",
     figure: "speed of zstd:3 over speed of deflate:6",
     target: FASTER,
     parameters: &[
