@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
-use breakeven::blocks::{Durability, INDEX_MAX};
+use breakeven::blocks::{BlocksOptions, Durability, INDEX_MAX};
 use breakeven::disk::{Disk, DiskOptions, IMPORT_BYTES, Volume, predict};
 use breakeven::meter::thread_cpu;
 use breakeven::quoted::quoted;
@@ -29,6 +29,8 @@ use crate::standard;
 
 /// What is read and written at a time.
 const STEP_BYTES: usize = IMPORT_BYTES as usize;
+/// A disk of a shorter image is made with short segments, so that it is small.
+const LONG_IMAGE_BYTES: u64 = 2 << 20;
 /// The blocks whose state is asked for at a time.
 const STATUS_BLOCKS: u64 = 1 << 20;
 
@@ -135,11 +137,26 @@ pub fn import(options: &DiskImportOptions) -> Result<()> {
         true => ImageSource::stream()?,
         false => ImageSource::file(&options.image)?,
     };
+    let is_long = source
+        .before
+        .is_none_or(|(length, _)| length >= LONG_IMAGE_BYTES);
     let fill = |disk: &Disk, folder: &Path| {
         reserve(disk, folder, options.reserve);
         source.import(disk, &options.volume, &stop)
     };
-    Opened::make(&options.file.path, DiskOptions::default(), fill)
+    let usual = DiskOptions::default();
+    let disk_options = DiskOptions {
+        blocks: BlocksOptions {
+            // Long segments have room for long dictionaries.
+            block_bytes_max: match is_long {
+                true => 4 * usual.block_bytes,
+                false => usual.block_bytes,
+            },
+            ..usual.blocks
+        },
+        ..usual
+    };
+    Opened::make(&options.file.path, disk_options, fill)
 }
 
 /// The longest volume there is, of which a stream fills as much as it has.

@@ -159,7 +159,7 @@ fn create(options: &DiskCreateOptions) -> Result<()> {
     let disk_options = DiskOptions {
         block_bytes: options.block_size as u32,
         blocks: BlocksOptions {
-            block_bytes_max: (options.block_size as u32).max(16 << 10),
+            block_bytes_max: options.block_size as u32,
             ..BlocksOptions::default()
         },
         ..DiskOptions::default()

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::file::StoreFile;
-use super::goal::{Goal, Measure};
+use super::goal::Measure;
 use super::layout::{
     Checkpoint, KIND_CHECKPOINT, KIND_CHUNK, KIND_LIST, KIND_NODE, Listed, Payload,
 };
@@ -23,9 +23,9 @@ use crate::storage::superblock::Superblocks;
 const LIST_BYTES: usize = 3 << 10;
 /// The most bytes of one such record: half of what is read at once.
 const LIST_BYTES_MAX: usize = 128 << 10;
-/// About as many lists at most, so that the record with their places, of 40 bytes each, stays below 32 KiB: it has to fit into a
-/// segment as well.
-const LISTS_MAX: u64 = 768;
+/// A list is about as many times as long as the place that the record behind the lists has of it, as there are lists: so neither is
+/// much longer than the other, and both fit into the least segment, 11 KiB with all notes that there may be.
+const LISTED_PLACE_BYTES: u64 = 40;
 
 /// What only the writer of a store has.
 pub(super) struct Writer {
@@ -59,6 +59,7 @@ struct Lists {
     places: Vec<(Segment, Place)>,
     /// How many segments are left, if not all are listed.
     kept: Option<usize>,
+    listed: usize,
 }
 
 fn label(kind: u8) -> Label {
@@ -85,6 +86,9 @@ impl Writer {
         self.write_dictionaries(file, &mut new, &mut live)?;
         let nodes = self.write_nodes(file, &mut new, &mut live)?;
         let chunks = self.write_chunks(file, &mut new, &mut live)?;
+        // What is listed stays.
+        self.log.forget_short();
+        new.segments = self.log.segments.clone();
         let lists = self.write_lists(&new, &live, measure)?;
         let checkpoint = Checkpoint {
             commit: new.commit,
@@ -125,6 +129,7 @@ impl Writer {
         if let Some(kept) = lists.kept {
             self.log.cut(kept)?;
         }
+        self.log.note_listed(lists.listed);
         new.segments = self.log.segments.clone();
         for (id, place, node) in &nodes {
             file.keep_node(*place, *id, &new.segments, node);
@@ -133,6 +138,14 @@ impl Writer {
             file.keep_chunk(*place, *number, &new.segments, chunk);
         }
         Ok(new)
+    }
+
+    /// Makes the segments that are begun from now on long enough for blocks of such a length. The next superblock says so, and
+    /// until then the volume that has them.
+    pub(super) fn make_for(&mut self, block_bytes: u32) {
+        self.payload = self.payload.with_blocks_of(block_bytes);
+        self.log.geometry.segment_bytes_min = self.payload.segment_bytes_min.into();
+        self.log.set_begun_bytes_min();
     }
 
     /// Tells where what is durable of the log ends; this writer writes nothing more. What is told needs no sync.
@@ -209,7 +222,7 @@ impl Writer {
     fn write_lists(&mut self, new: &State, live: &LiveChanges, measure: &Measure) -> Result<Lists> {
         let mut after = self.log.live.clone();
         apply_live(&mut after, live)?;
-        let goal = Goal::of(after.iter().sum(), measure);
+        let goal = self.log.goal_of(after.iter().sum(), measure);
         let kept = self.log.kept_segments(&goal, new.list_bytes_max());
         if let Some(kept) = kept {
             self.log.hold_tail(kept);
@@ -218,6 +231,7 @@ impl Writer {
         Ok(Lists {
             places: self.write_listed(new, &after)?,
             kept,
+            listed: after.len(),
         })
     }
 
@@ -245,7 +259,7 @@ impl Writer {
             });
         let mut lists = Vec::new();
         let mut bytes = Vec::new();
-        let list_bytes = (new.list_bytes_max() / LISTS_MAX) as usize;
+        let list_bytes = (new.list_bytes_max() * LISTED_PLACE_BYTES).isqrt() as usize;
         let list_bytes = list_bytes.clamp(LIST_BYTES, LIST_BYTES_MAX);
         let listed = segments.chain(volumes).chain(notes);
         let mut listed = listed.chain(dictionaries).peekable();

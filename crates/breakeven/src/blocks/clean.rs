@@ -524,16 +524,16 @@ impl Blocks {
         if self.inner.shared.is_read() {
             return false;
         }
-        let (live_bytes, file_bytes) = match &*self.inner.lock_turn() {
-            Turn::Idle(writer) => (writer.log.live.iter().sum(), writer.log.file_bytes()),
+        match &*self.inner.lock_turn() {
+            Turn::Idle(writer) => writer.log.is_too_long(&writer.log.goal(measure)),
             Turn::Untouched(recovery, _) => {
-                let end = recovery.state.segments.end(SEGMENTS_START);
-                (recovery.live.iter().sum(), end)
+                let least_bytes = self.inner.options.segment_bytes_min.into();
+                let goal = Goal::of(recovery.live.iter().sum(), measure, least_bytes);
+                goal.is_passed_by(recovery.state.segments.end(SEGMENTS_START))
             }
             // Who cleans waits, or is told why it cannot.
-            Turn::Behind | Turn::Taken | Turn::Refused => return true,
-        };
-        Goal::of(live_bytes, measure).is_passed_by(file_bytes)
+            Turn::Behind | Turn::Taken | Turn::Refused => true,
+        }
     }
 }
 
@@ -656,7 +656,8 @@ impl Transaction {
         let chunks_bytes = self.state.unchanged_bytes().min(3 * live_bytes);
         let needed_bytes = live_bytes + live_bytes / 4 + chunks_bytes;
         // What is left at a segment's end is lost for one record, not for all.
-        let record_bytes = needed_bytes.min(self.inner.options.block_bytes_max.into());
+        let longest_bytes = self.writer().payload.block_bytes_max;
+        let record_bytes = needed_bytes.min(longest_bytes.into());
         self.keep_room(record_bytes, needed_bytes - record_bytes)
     }
 

@@ -57,7 +57,7 @@ const WRITTEN_METHODS: usize = 6;
 const CLEAN_WORTH: f64 = 2.0;
 /// Encoding that a transaction may take unnoticed: a tenth of a sync of 100 microseconds, which is a fast one.
 const HIDDEN_SECONDS: f64 = 10e-6;
-/// A dictionary is at most this part of the least segment, or a half, a quarter or an eighth of that.
+/// A dictionary is at most this part of the segment that the file grows by, or a half, a quarter or an eighth of that.
 const DICTIONARY_PART: usize = 2;
 const DICTIONARY_BYTES_MAX: usize = 32 << 10;
 /// Samples of each class, in longest dictionaries: zstd's trainer asks for a hundred, and takes as much longer.
@@ -225,7 +225,8 @@ impl Hidden {
 }
 
 impl Coding {
-    pub(super) fn new(options: &BlocksOptions) -> Coding {
+    /// Makes one for a store that has room for records of such a length.
+    pub(super) fn new(options: &BlocksOptions, record_bytes: u64) -> Coding {
         let per_byte = options.seconds_per_gb.max(0.0) / 1e9;
         let rested_per_byte = per_byte.max(options.rest_seconds_per_gb / 1e9);
         let way = |names: &[&str], per_byte_written| {
@@ -247,7 +248,7 @@ impl Coding {
                 measured: BTreeMap::new(),
             }
         };
-        let sizes = dictionary_sizes(options.segment_bytes_min as usize);
+        let sizes = dictionary_sizes(record_bytes as usize);
         let uses_any = [options.method, options.clean_method].iter().any(|fixed| {
             let uses_one = |method: Method| method.dictionary;
             fixed.is_none_or(uses_one)
@@ -418,8 +419,8 @@ impl Coding {
 }
 
 /// Returns the sizes of dictionaries for a store with such segments.
-fn dictionary_sizes(segment_bytes_min: usize) -> Vec<usize> {
-    let most = (segment_bytes_min / DICTIONARY_PART).clamp(4096, DICTIONARY_BYTES_MAX);
+fn dictionary_sizes(segment_bytes: usize) -> Vec<usize> {
+    let most = (segment_bytes / DICTIONARY_PART).clamp(4096, DICTIONARY_BYTES_MAX);
     vec![most / 8, most / 4, most / 2, most]
 }
 
@@ -577,11 +578,14 @@ mod tests {
     }
 
     fn check(options: &BlocksOptions, moment: Moment, blocks: &[Vec<u8>], expected: u8) -> usize {
-        let outcomes = encode_all(&Coding::new(options), moment, blocks);
+        let outcomes = encode_all(&Coding::new(options, 64 << 10), moment, blocks);
         // Of the first ones less is known.
         let late = &outcomes[FIRST_BLOCKS as usize..];
         assert!(late.iter().all(|(codec, _)| *codec == expected), "{late:?}");
-        assert_eq!(outcomes, encode_all(&Coding::new(options), moment, blocks));
+        assert_eq!(
+            outcomes,
+            encode_all(&Coding::new(options, 64 << 10), moment, blocks)
+        );
         late.iter().map(|(_, length)| length).sum()
     }
 
@@ -647,7 +651,7 @@ mod tests {
     #[test]
     fn what_the_sync_hides_is_spent_once() {
         let mut hidden = Hidden::default();
-        let coding = Coding::new(&BlocksOptions::default());
+        let coding = Coding::new(&BlocksOptions::default(), 64 << 10);
         let mut workspace = Workspace::default();
         let block = b"what is written ".repeat(256);
         for hash in 0..8 {

@@ -371,15 +371,17 @@ impl Blocks {
     fn slack(&self, dying_bytes: u64, saving: &Saving) -> Option<Slack> {
         let options = &self.inner.options;
         let state = self.inner.shared.state();
+        let mut least_bytes = u64::from(options.segment_bytes_min);
         let (live_bytes, kept_bytes) = match &*self.inner.lock_turn() {
             Turn::Idle(writer) => {
+                least_bytes = writer.log.geometry.segment_bytes_min;
                 let live_bytes: u64 = writer.log.live.iter().sum();
                 (live_bytes, writer.kept_bytes(&state, Leaves::All))
             }
             Turn::Untouched(recovery, _) => {
                 // About that, and what whoever writes first begins.
                 let kept_bytes = state.checkpoint_bytes_max() + state.table_bytes();
-                let begun_bytes = 4 * u64::from(options.segment_bytes_min);
+                let begun_bytes = 4 * least_bytes;
                 (recovery.live.iter().sum(), kept_bytes + begun_bytes)
             }
             Turn::Behind | Turn::Taken | Turn::Refused => return None,
@@ -387,7 +389,7 @@ impl Blocks {
         let measure = Measure::packed(options, kept_bytes);
         let left_bytes = live_bytes.saturating_sub(dying_bytes);
         let saved_bytes = (left_bytes as f64 * saving.share()) as u64;
-        let goal = Goal::of(left_bytes - saved_bytes, &measure);
+        let goal = Goal::of(left_bytes - saved_bytes, &measure, least_bytes);
         let most_bytes = goal.file_bytes + goal.file_bytes / EXCESS_PART;
         Some(Slack {
             measure,

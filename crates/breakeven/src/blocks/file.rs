@@ -23,6 +23,19 @@ pub const BLOCK_BYTES_MIN: u32 = 512;
 /// The longest block.
 pub const BLOCK_BYTES_MAX: u32 = 65_536;
 
+/// Checks that a volume may have such blocks.
+///
+/// # Errors
+/// [`Error::Invalid`] if not.
+pub(super) fn check_block_bytes(block_bytes: u32) -> Result<()> {
+    let range = BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX;
+    if !block_bytes.is_power_of_two() || !range.contains(&block_bytes) {
+        let reason = format!("{block_bytes} bytes, not a power of two in {range:?}");
+        return Err(Error::invalid("block size", reason));
+    }
+    Ok(())
+}
+
 /// What is read at once at most: it stays in the processor's cache until it is decoded.
 const READ_BYTES_MAX: u64 = 256 << 10;
 /// What is read for nothing between two frames: it costs less than a second read.
@@ -46,7 +59,6 @@ type NodeKey = (u64, u64);
 pub(super) struct StoreFile {
     pub(super) file: Arc<dyn StorageFile>,
     pub(super) log_id: [u8; 16],
-    pub(super) block_bytes_max: u32,
     nodes: NodeCache<NodeKey, Node>,
     chunks: NodeCache<NodeKey, Chunk>,
     /// What was read of dictionaries, so that seeing a store anew reads none of them again.
@@ -58,7 +70,6 @@ impl StoreFile {
     pub(super) fn new(
         file: Arc<dyn StorageFile>,
         log_id: [u8; 16],
-        block_bytes_max: u32,
         map_cache_bytes: usize,
     ) -> StoreFile {
         // Half for the maps' nodes of 4 KiB, half for the table's chunks of 4 KiB in memory.
@@ -66,21 +77,11 @@ impl StoreFile {
         StoreFile {
             file,
             log_id,
-            block_bytes_max,
             nodes: NodeCache::new(count_max),
             chunks: NodeCache::new(count_max),
             dictionaries: Mutex::default(),
             workspaces: Mutex::default(),
         }
-    }
-
-    pub(super) fn check_block_bytes(&self, block_bytes: u32) -> Result<()> {
-        let range = BLOCK_BYTES_MIN..=self.block_bytes_max;
-        if !block_bytes.is_power_of_two() || !range.contains(&block_bytes) {
-            let reason = format!("{block_bytes} bytes, not a power of two in {range:?}");
-            return Err(Error::invalid("block size", reason));
-        }
-        Ok(())
     }
 
     /// Lends working memory to `work`.

@@ -7,13 +7,17 @@
 
 use super::layout::SEGMENTS_START;
 use super::log::{Log, Use, is_free};
-use super::{BlocksOptions, SEGMENT_BYTES_MAX, SEGMENT_SHARE};
+use super::{BlocksOptions, Reserve, SEGMENT_BYTES_MAX, SEGMENT_SHARE};
 
 /// The file's goal is below what the option allows by this part, which is for what comes between.
 const MARGIN_SHARE: u64 = 32;
 /// Cleanings are this part of the file apart: the more often, the less room waits, and the more
 /// checkpoints are written.
 const INTERVAL_SHARE: u64 = 32;
+
+/// And those of a database so far apart at least, up to half of what is live: some 50 commits of one row, of which each has its sync
+/// as well.
+const INTERVAL_BYTES_MIN: u64 = 64 << 10;
 
 /// A file that is longer by this part than it is to be is much too long: as much as cleaning may hold beside it.
 const MUCH_SHARE: u64 = 4;
@@ -71,16 +75,22 @@ pub(super) struct Goal {
 }
 
 impl Goal {
-    /// Returns the goal for so many live bytes.
-    pub(super) fn of(live_bytes: u64, measure: &Measure) -> Goal {
+    /// Returns the goal for so many live bytes, in segments of such a length at least.
+    pub(super) fn of(live_bytes: u64, measure: &Measure, segment_bytes_min: u64) -> Goal {
         let options = &measure.options;
         let allowed_bytes = (live_bytes as f64 * options.space_amp.max(1.0)) as u64;
-        let segment_bytes = segment_bytes(allowed_bytes, options.segment_bytes_min.into());
+        let segment_bytes = segment_bytes(allowed_bytes, segment_bytes_min);
         let most = (options.checkpoint_bytes / 2).max(segment_bytes);
         let is_packed = options.space_amp < 1.0;
+        let least_bytes = match options.reserve {
+            // A disk has room for the next segments alone once its host is full.
+            Reserve::All => segment_bytes,
+            // The segments of a small file are short, and a cleaning has its syncs whatever it frees.
+            Reserve::Share => segment_bytes.max((live_bytes / 2).min(INTERVAL_BYTES_MIN)),
+        };
         let interval_bytes = match is_packed {
             true => segment_bytes,
-            false => (allowed_bytes / INTERVAL_SHARE).clamp(segment_bytes, most),
+            false => (allowed_bytes / INTERVAL_SHARE).max(least_bytes).min(most),
         };
         // Two segments are kept for cleaning, and as much as was written may have to move.
         let room_bytes_min = 2 * segment_bytes + interval_bytes;
@@ -117,7 +127,12 @@ pub(super) fn segment_bytes(file_bytes: u64, least: u64) -> u64 {
 impl Log {
     /// Returns the goal for what is live now.
     pub(super) fn goal(&self, measure: &Measure) -> Goal {
-        Goal::of(self.live.iter().sum(), measure)
+        self.goal_of(self.live.iter().sum(), measure)
+    }
+
+    /// Returns the goal for so many live bytes.
+    pub(super) fn goal_of(&self, live_bytes: u64, measure: &Measure) -> Goal {
+        Goal::of(live_bytes, measure, self.geometry.segment_bytes_min)
     }
 
     pub(super) fn file_bytes(&self) -> u64 {
@@ -139,6 +154,7 @@ impl Log {
         let listed = self.segments.iter().zip(&self.uses);
         let free = listed
             .filter(|(segment, used)| segment.start < goal.file_bytes && is_free(used, horizon));
+        let free = free.filter(|(segment, _)| self.is_long_enough(segment));
         let free_bytes: u64 = free.map(|(segment, _)| segment.bytes).sum();
         free_bytes + goal.file_bytes.saturating_sub(self.file_bytes())
     }

@@ -408,6 +408,20 @@ pub(super) struct Payload {
 }
 
 impl Payload {
+    /// Returns the payload for a store that has blocks of such a length as well: segments that are begun from then on have room
+    /// for several.
+    pub(super) fn with_blocks_of(self, block_bytes: u32) -> Payload {
+        if block_bytes <= self.block_bytes_max {
+            return self;
+        }
+        let segment_bytes = super::segment_bytes_usual(block_bytes);
+        Payload {
+            block_bytes_max: block_bytes,
+            segment_bytes_min: self.segment_bytes_min.max(segment_bytes),
+            ..self
+        }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(&self.block_bytes_max.to_le_bytes());

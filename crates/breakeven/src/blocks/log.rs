@@ -23,6 +23,9 @@ use crate::storage::record::{
 pub(super) const BUFFER_BYTES_MAX: u64 = 256 << 10;
 /// What a segment's head takes, and what is left at the end of the one before at most beside a record that did not fit.
 const HEAD_BYTES: u64 = 4 * HEADER_BYTES as u64;
+/// Segments shorter than this part of a file, up to the longest record, are not begun again. They are the file's first 256th at most:
+/// it grew by a 64th of its length at a time, up to 1 MiB.
+const BEGUN_SHARE: u64 = 16_384;
 /// Shorter files keep no share: one segment would be more than a sixteenth of them.
 const SHARED_SEGMENTS: u64 = 16;
 /// What a file system writes at least, and so what a sync costs for each that was touched.
@@ -86,6 +89,10 @@ pub(super) struct Log {
     writer: RecordWriter,
     current: usize,
     successor: usize,
+    /// What a segment that is begun must have.
+    begun_bytes_min: u64,
+    /// How many segments a recovery knows, beside those that the log names one behind the other.
+    listed: usize,
     generation: u64,
     /// That of the first segment that this writer began.
     pub(super) first_generation: u64,
@@ -154,6 +161,7 @@ impl Log {
         // A region of no bytes, until the first segment is open.
         let nowhere = Region::new(log_id, 0, 0..0);
         let backing = vec![Backing::Unknown; start.segments.len()];
+        let listed = start.segments.len();
         let mut log = Log {
             file,
             log_id,
@@ -167,6 +175,8 @@ impl Log {
             writer: RecordWriter::new(nowhere, 0, start.sequence, 0),
             current: usize::MAX,
             successor: usize::MAX,
+            begun_bytes_min: 0,
+            listed,
             generation: start.generation - 1,
             first_generation: start.generation,
             flushed_sequence: start.sequence,
@@ -188,6 +198,7 @@ impl Log {
             futile_bytes: None,
             died_bytes: 0,
         };
+        log.set_begun_bytes_min();
         log.open()?;
         Ok(log)
     }
@@ -240,6 +251,8 @@ impl Log {
     /// # Errors
     /// Those of writing, and of room where it comes to a segment and there is none: [`Log::make_sure`] asks before.
     pub(super) fn append(&mut self, label: Label, parts: &[&[u8]]) -> Result<Placed> {
+        let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
+        self.leave_short(record_bytes(body_bytes as u64))?;
         loop {
             match self.writer.append(label, parts)? {
                 Appended::At(placed) => {
@@ -251,6 +264,24 @@ impl Log {
                 Appended::RegionFull => self.next_segment()?,
             }
         }
+    }
+
+    /// Goes on in a segment that is long enough for a record. This one, and the successor that it names, may have been begun when
+    /// blocks were shorter, or the file was.
+    fn leave_short(&mut self, record_bytes: u64) -> Result<()> {
+        let wanted_bytes = record_bytes + HEAD_BYTES;
+        if wanted_bytes <= self.current().bytes {
+            return Ok(());
+        }
+        let usual_bytes = self.begun_bytes_min;
+        self.begun_bytes_min = usual_bytes.max(wanted_bytes);
+        let left = (0..2).try_for_each(|_| match wanted_bytes <= self.current().bytes {
+            true => Ok(()),
+            false => self.next_segment(),
+        });
+        self.begun_bytes_min = usual_bytes;
+        self.recount();
+        left
     }
 
     /// Lays a commit out that is to be published, with room behind it in its segment, so that this needs no other.
@@ -362,11 +393,7 @@ impl Log {
     pub(super) fn cut(&mut self, kept: usize) -> Result<()> {
         let is_below = |index| index < kept;
         assert!(is_below(self.current) && is_below(self.successor), "{kept}");
-        self.segments.truncate(kept);
-        self.live.truncate(kept);
-        self.uses.truncate(kept);
-        self.backing.truncate(kept);
-        self.recount();
+        self.truncate_to(kept);
         self.file.truncate(self.segments.end(SEGMENTS_START))
     }
 
@@ -426,10 +453,57 @@ impl Log {
 
     /// Returns the segments that are free for all readers, whether or not the host gave them room.
     fn free(&self) -> impl Iterator<Item = usize> + '_ {
+        let free = self.free_or_short();
+        free.filter(|index| self.is_long_enough(&self.segments.get(*index)))
+    }
+
+    /// Returns those as well that are too short to be begun by now.
+    fn free_or_short(&self) -> impl Iterator<Item = usize> + '_ {
         let horizon = self.horizon();
         let uses = self.uses.iter().enumerate();
         let free = uses.filter(move |(_, used)| is_free(used, horizon));
         free.map(|(index, _)| index)
+    }
+
+    /// Returns whether a segment has room for the longest record. The first ones were made when blocks were shorter, or the
+    /// file was, whose checkpoints have longer lists.
+    pub(super) fn is_long_enough(&self, segment: &Segment) -> bool {
+        segment.bytes >= self.begun_bytes_min
+    }
+
+    /// Sets how long segments are that are begun, for blocks and a file as they are by now.
+    pub(super) fn set_begun_bytes_min(&mut self) {
+        let listed_bytes = (self.file_bytes() / BEGUN_SHARE).min(BUFFER_BYTES_MAX);
+        self.begun_bytes_min = self.geometry.segment_bytes_min.max(listed_bytes);
+        self.recount();
+    }
+
+    /// Says how many segments the lists of the newest checkpoint have.
+    pub(super) fn note_listed(&mut self, listed: usize) {
+        self.listed = listed;
+        self.set_begun_bytes_min();
+    }
+
+    /// Forgets segments behind those that are listed which are not to be begun, and all behind the first of them: a recovery
+    /// knows of them by the log alone, which names what lies there one behind the other.
+    pub(super) fn forget_short(&mut self) {
+        let is_unnamed =
+            |index: &usize| matches!(self.uses[*index], Use::Free { .. }) && !self.is_at(*index);
+        let behind = (self.listed..self.uses.len()).rev();
+        let unnamed = behind.take_while(is_unnamed).count();
+        let mut behind = self.uses.len() - unnamed..self.uses.len();
+        let is_short = |index: &usize| !self.is_long_enough(&self.segments.get(*index));
+        if let Some(from) = behind.find(is_short) {
+            self.truncate_to(from);
+        }
+    }
+
+    fn truncate_to(&mut self, kept: usize) {
+        self.segments.truncate(kept);
+        self.live.truncate(kept);
+        self.uses.truncate(kept);
+        self.backing.truncate(kept);
+        self.recount();
     }
 
     /// Returns the segments that may be written at once.
@@ -485,7 +559,7 @@ impl Log {
         let left_bytes = self.left_bytes();
         let lost_bytes = match record_bytes <= left_bytes {
             true => 0,
-            false => left_bytes + HEAD_BYTES,
+            false => left_bytes + HEAD_BYTES + self.skipped_bytes(record_bytes),
         };
         let needed_bytes = record_bytes + lost_bytes + self.kept_bytes;
         if self.room_inside() >= needed_bytes {
@@ -496,6 +570,14 @@ impl Log {
             self.grow()?;
         }
         Ok(())
+    }
+
+    /// Returns the bytes of the successor if it is too short for a record.
+    fn skipped_bytes(&self, record_bytes: u64) -> u64 {
+        match self.segments.get(self.successor).bytes {
+            bytes if record_bytes + HEAD_BYTES > bytes => bytes,
+            _ => 0,
+        }
     }
 
     /// Returns the bytes of the segments in which nothing is live, and that only a checkpoint keeps from being free; and what
@@ -530,11 +612,16 @@ impl Log {
     /// Those of punching; that a file system cannot is none.
     pub(super) fn give_back(&mut self, goal_bytes: u64, kept_bytes: u64) -> Result<()> {
         let mut excess_bytes = self.taken_bytes().saturating_sub(goal_bytes);
-        let free: Vec<usize> = self.free().collect();
+        let free: Vec<usize> = self.free_or_short().collect();
         let has_room = |log: &Log, index: &usize| log.backing[*index] != Backing::Missing;
         let (given, mut missing): (Vec<usize>, Vec<usize>) =
             free.into_iter().partition(|index| has_room(self, index));
-        let mut left_bytes: u64 = (given.iter().map(|index| self.segments.get(*index).bytes)).sum();
+        // Those that are too short are no room.
+        let room_of = |log: &Log, index: usize| {
+            let segment = log.segments.get(index);
+            u64::from(log.is_long_enough(&segment)) * segment.bytes
+        };
+        let mut left_bytes: u64 = given.iter().map(|index| room_of(self, *index)).sum();
         // The lowest one is asked for first.
         missing.reverse();
         for index in given.into_iter().rev() {
@@ -543,14 +630,15 @@ impl Log {
             if excess_bytes == 0 && !is_behind {
                 break;
             }
-            while left_bytes < kept_bytes + segment.bytes && is_behind {
+            let own_bytes = room_of(self, index);
+            while own_bytes > 0 && left_bytes < kept_bytes + own_bytes && is_behind {
                 let lower = missing.pop().filter(|lower| *lower < index);
                 let Some(lower) = lower.filter(|lower| self.give_room(*lower).is_ok()) else {
                     break;
                 };
-                left_bytes += self.segments.get(lower).bytes;
+                left_bytes += room_of(self, lower);
             }
-            if left_bytes < kept_bytes + segment.bytes {
+            if own_bytes > 0 && left_bytes < kept_bytes + own_bytes {
                 break;
             }
             match self.file.punch(segment.start, segment.bytes) {
@@ -559,7 +647,7 @@ impl Log {
             }
             self.backing[index] = Backing::Missing;
             self.segments.set_generation(index, 0);
-            left_bytes -= segment.bytes;
+            left_bytes -= own_bytes;
             excess_bytes = excess_bytes.saturating_sub(segment.bytes);
         }
         self.recount();
@@ -585,6 +673,7 @@ impl Log {
     /// Returns a segment that may be written, filled if it is new: the first that is free for all readers, or one that
     /// the host gives its room.
     fn choose(&mut self) -> Result<usize> {
+        self.forget_short();
         if self.spare().next().is_none() {
             if self.is_small() {
                 return self.choose_without_room();
@@ -650,6 +739,7 @@ impl Log {
     }
 
     fn ask(&mut self) -> Result<()> {
+        self.forget_short();
         let mut without: Vec<usize> = (self.free())
             .filter(|index| self.backing[*index] != Backing::Given)
             .collect();
@@ -676,7 +766,9 @@ impl Log {
     /// Returns the segment behind the last one.
     fn next_segment_of_file(&mut self) -> Result<Segment> {
         let (start, limit_bytes) = (self.segments.end(SEGMENTS_START), self.limit_bytes());
-        let bytes = self.next_segment_bytes();
+        let least_bytes = self.geometry.segment_bytes_min;
+        let begun_bytes = self.begun_bytes_min.next_multiple_of(least_bytes);
+        let bytes = self.next_segment_bytes().max(begun_bytes);
         if start + bytes > limit_bytes {
             self.lacks_room = true;
             return Err(Error::Limit {

@@ -93,7 +93,7 @@ use checkpoint::Writer;
 use coding::Coding;
 use file::StoreFile;
 use goal::Measure;
-use layout::{FLAG_END, KIND, Payload};
+use layout::{FLAG_END, KIND, Payload, SEGMENTS_START};
 use log::{Geometry, Log, Start, Use};
 use place::Segments;
 use recovery::Recovery;
@@ -126,10 +126,11 @@ pub enum Reserve {
 /// How a store is made and opened.
 #[derive(Clone, Copy, Debug)]
 pub struct BlocksOptions {
-    /// The longest block of any volume, a power of two; counts when the store is made. Default 16 KiB.
+    /// The longest block that segments are made for, a power of two; counts when the store is made. The first volume with a
+    /// longer one raises it. Default 16 KiB.
     pub block_bytes_max: u32,
-    /// Segments are multiples of this, itself one of 4,096; counts when the store is made. Default 0: 64
-    /// KiB, or four of the longest blocks if that is more.
+    /// Segments are multiples of this, itself one of 4,096; counts when the store is made. Default 0: four of the longest
+    /// blocks, and 16 KiB at least.
     pub segment_bytes_min: u32,
     /// The file does not grow beyond this. Default: 16 TiB, which is the most.
     pub file_bytes_max: u64,
@@ -210,6 +211,11 @@ fn segment_bytes_least(block_bytes: u32) -> u32 {
     (block_bytes * 2).max(8192)
 }
 
+/// Returns the least segment that is usual for blocks of up to `block_bytes`: room for four, and for as many map nodes.
+fn segment_bytes_usual(block_bytes: u32) -> u32 {
+    (4 * block_bytes).max(16 << 10)
+}
+
 impl BlocksOptions {
     fn segment_bytes(&self) -> Result<u32> {
         let blocks = BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX;
@@ -221,7 +227,7 @@ impl BlocksOptions {
             return Err(Error::invalid("block size", reason));
         }
         let segment_bytes = match self.segment_bytes_min {
-            0 => (4 * self.block_bytes_max).max(64 << 10),
+            0 => segment_bytes_usual(self.block_bytes_max),
             bytes => bytes,
         };
         let least = segment_bytes_least(self.block_bytes_max);
@@ -388,7 +394,7 @@ impl Blocks {
         let opened = Opened::default();
         let turn = Turn::Idle(Box::new(writer));
         let cache_bytes = options.map_cache_bytes;
-        let file = StoreFile::new(file, log_id, options.block_bytes_max, cache_bytes);
+        let file = StoreFile::new(file, log_id, cache_bytes);
         Ok(Blocks::new(
             file, options, payload, opened, shared, turn, true,
         ))
@@ -440,15 +446,9 @@ impl Blocks {
         )?;
         let superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
         let superblock = superblocks.current();
-        let payload = decode_payload(&superblock.payload)?;
         let cache_bytes = options.map_cache_bytes;
         let told = options.is_guarded.then(|| Arc::clone(&file));
-        let file = StoreFile::new(
-            file,
-            superblock.log_id,
-            payload.block_bytes_max,
-            cache_bytes,
-        );
+        let file = StoreFile::new(file, superblock.log_id, cache_bytes);
         let unpublished = options.unpublished();
         let (superblocks, payload, recovery) = recover_newest(&file, superblocks, unpublished)?;
         let shared = Arc::new(Shared::new(recovery.state.clone(), told));
@@ -486,11 +486,14 @@ impl Blocks {
             segment_bytes_min: payload.segment_bytes_min,
             ..options
         };
+        // A segment that the file grows by has room for one.
+        let file_bytes = shared.state().segments.end(SEGMENTS_START);
+        let record_bytes = goal::segment_bytes(file_bytes, payload.segment_bytes_min.into());
         let inner = Inner {
             file,
             options,
             number,
-            coding: Box::new(Coding::new(&options)),
+            coding: Box::new(Coding::new(&options, record_bytes)),
             opened,
             is_writable,
             shared,
@@ -505,11 +508,6 @@ impl Blocks {
     /// Returns what was found when the store was opened.
     pub fn opened(&self) -> Opened {
         self.inner.opened
-    }
-
-    /// Returns the longest block that volumes of the store may have.
-    pub fn block_bytes_max(&self) -> u32 {
-        self.inner.options.block_bytes_max
     }
 
     /// Returns what tells the store's file from all others.
@@ -846,6 +844,8 @@ impl Inner {
             generation,
             sequence: recovery.sequence,
         };
+        let longest = recovery.state.volumes.values().map(|it| it.block_bytes);
+        let payload = payload.with_blocks_of(longest.max().unwrap_or(0));
         let geometry = geometry(&self.options, payload.segment_bytes_min);
         let shared = Arc::clone(&self.shared);
         let log = Log::start(file, self.file.log_id, geometry, shared, start)?;

@@ -12,6 +12,8 @@ use crate::testing::{is_full, seeded};
 
 /// Blocks of tests are as short as they can be.
 pub(super) const BLOCK_BYTES: usize = 512;
+/// Longer ones come to stores whose first segments are no longer than that.
+const LONG_BLOCK_BYTES: usize = 8192;
 /// Few addresses, so that most are written several times, and a few far ones for higher maps.
 const NEAR: u64 = 40;
 const FAR: [u64; 6] = [1023, 1024, 5000, 1 << 20, (1 << 30) + 7, (1 << 40) - 1];
@@ -19,6 +21,7 @@ const FAR: [u64; 6] = [1023, 1024, 5000, 1 << 20, (1 << 30) + 7, (1 << 40) - 1];
 /// What a volume should show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ModelVolume {
+    pub(super) block_bytes: usize,
     pub(super) size_blocks: u64,
     pub(super) blocks: BTreeMap<u64, Arc<[u8]>>,
 }
@@ -28,6 +31,14 @@ pub(super) struct ModelVolume {
 pub(super) struct Model {
     pub(super) volumes: BTreeMap<u32, ModelVolume>,
     pub(super) notes: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Model {
+    /// Returns whether there are blocks that are longer than the store was made for.
+    pub(super) fn is_mixed(&self) -> bool {
+        let mut volumes = self.volumes.values();
+        volumes.any(|volume| volume.block_bytes > BLOCK_BYTES)
+    }
 }
 
 pub(super) fn options(seed: u64) -> BlocksOptions {
@@ -40,7 +51,8 @@ pub(super) fn options(seed: u64) -> BlocksOptions {
     };
     BlocksOptions {
         block_bytes_max: BLOCK_BYTES as u32,
-        segment_bytes_min: 8192,
+        // One in four has segments as a small database has them.
+        segment_bytes_min: if seed % 4 == 3 { 16_384 } else { 8192 },
         checkpoint_bytes: 20_000,
         map_cache_bytes: 1 << 20,
         clean_method: moved,
@@ -84,6 +96,16 @@ pub(super) fn random_block(random: &mut Rng) -> Vec<u8> {
     block
 }
 
+/// As [`random_block`], of a length; half of the long ones compress.
+fn random_block_of(random: &mut Rng, block_bytes: usize) -> Vec<u8> {
+    let block = random_block(random);
+    let mut long = block.repeat(block_bytes / BLOCK_BYTES);
+    if block_bytes > BLOCK_BYTES && random.bool() {
+        random.fill(&mut long);
+    }
+    long
+}
+
 fn random_index(random: &mut Rng) -> u64 {
     match random.u8(..10) {
         0 => FAR[random.usize(..FAR.len())],
@@ -100,7 +122,8 @@ fn change_blocks(
 ) -> Result<()> {
     match random.u8(..30) {
         0..=24 => {
-            let (index, block) = (random_index(random), random_block(random));
+            let index = random_index(random);
+            let block = random_block_of(random, target.block_bytes);
             transaction.write(volume, index, &block)?;
             target.blocks.insert(index, Arc::from(block));
             target.size_blocks = target.size_blocks.max(index + 1);
@@ -123,6 +146,20 @@ fn change_blocks(
     Ok(())
 }
 
+fn create_volume(
+    block_bytes: usize,
+    transaction: &mut Transaction,
+    model: &mut Model,
+) -> Result<()> {
+    let made = transaction.create_volume(block_bytes as u32)?;
+    let volume = ModelVolume {
+        block_bytes,
+        ..ModelVolume::default()
+    };
+    model.volumes.insert(made, volume);
+    Ok(())
+}
+
 /// Does one random thing to both.
 pub(super) fn step(
     random: &mut Rng,
@@ -131,12 +168,10 @@ pub(super) fn step(
 ) -> Result<()> {
     let volumes: Vec<u32> = model.volumes.keys().copied().collect();
     let Some(volume) = random.choice(volumes.iter().copied()) else {
-        let made = transaction.create_volume(BLOCK_BYTES as u32)?;
-        model.volumes.insert(made, ModelVolume::default());
-        return Ok(());
+        return create_volume(BLOCK_BYTES, transaction, model);
     };
     let target = model.volumes.get_mut(&volume).expect("a volume");
-    match random.u8(..40) {
+    match random.u8(..41) {
         0..=29 => change_blocks(random, transaction, volume, target)?,
         30..=32 => {
             let (key, length) = (random.u32(..4), random.usize(..40));
@@ -148,7 +183,11 @@ pub(super) fn step(
             };
         }
         33..=36 => {
-            let to = random.choice(volumes).expect("a volume");
+            let block_bytes = target.block_bytes;
+            let alike = (model.volumes.iter()).filter(|(_, it)| it.block_bytes == block_bytes);
+            let alike: Vec<u32> = alike.map(|(to, _)| *to).collect();
+            let to = random.choice(alike).expect("itself");
+            let target = model.volumes.get_mut(&volume).expect("a volume");
             let (from, at) = (random_index(random), random_index(random));
             transaction.alias((volume, from), (to, at))?;
             let block = target.blocks.get(&from).cloned();
@@ -168,12 +207,16 @@ pub(super) fn step(
             transaction.remove_volume(volume)?;
             model.volumes.remove(&volume);
         }
+        // Rarely: they are long.
+        40 if volumes.len() < 4 && random.u8(..4) == 0 => {
+            create_volume(LONG_BLOCK_BYTES, transaction, model)?;
+        }
         _ => {
             let index = random_index(random);
-            let mut block = vec![0xEE; BLOCK_BYTES];
+            let mut block = vec![0xEE; target.block_bytes];
             transaction.read(volume, index, &mut block)?;
-            let expected = target.blocks.get(&index).cloned();
-            let expected = expected.unwrap_or_else(|| Arc::from([0; BLOCK_BYTES]));
+            let zeros = vec![0; target.block_bytes];
+            let expected = target.blocks.get(&index).map_or(&zeros[..], |it| it);
             assert!(block == *expected, "block {index} of volume {volume}");
         }
     }
@@ -184,7 +227,9 @@ pub(super) fn step(
 pub(super) fn shown(snapshot: &Snapshot) -> Result<Model> {
     let mut model = Model::default();
     for volume in snapshot.volumes() {
+        let block_bytes = snapshot.block_bytes(volume)? as usize;
         let mut found = ModelVolume {
+            block_bytes,
             size_blocks: snapshot.size_blocks(volume)?,
             ..ModelVolume::default()
         };
@@ -192,14 +237,14 @@ pub(super) fn shown(snapshot: &Snapshot) -> Result<Model> {
         while let Some(range) = snapshot.next_mapped(volume, from)? {
             from = range.end;
             // The first one alone, and all of them with the hole behind them at once.
-            let mut block = vec![0; BLOCK_BYTES];
+            let mut block = vec![0; block_bytes];
             snapshot.read(volume, range.start, &mut block)?;
             let count = (range.end - range.start) as usize;
-            let mut run = vec![1; (count + 1) * BLOCK_BYTES];
+            let mut run = vec![1; (count + 1) * block_bytes];
             snapshot.read_run(volume, range.start, &mut run)?;
-            let (blocks, behind) = run.split_at(count * BLOCK_BYTES);
+            let (blocks, behind) = run.split_at(count * block_bytes);
             assert!(blocks.starts_with(&block) && behind.iter().all(|byte| *byte == 0));
-            for (index, block) in range.zip(blocks.chunks_exact(BLOCK_BYTES)) {
+            for (index, block) in range.zip(blocks.chunks_exact(block_bytes)) {
                 found.blocks.insert(index, Arc::from(block));
             }
         }

@@ -182,7 +182,7 @@ impl State {
 
 /// Writes a checkpoint of a state whose log goes on behind something broken, so that nobody reads that log again.
 fn leave_log(file: &Arc<dyn StorageFile>, id: [u8; 16], payload: &Payload) -> Result<()> {
-    let store = store_of(file, id, payload.block_bytes_max);
+    let store = store_of(file, id);
     let recovery = recover_to_gap(&store, payload)?;
     let mut file_bytes = file.status()?.size_bytes;
     if recovery.is_short {
@@ -219,7 +219,7 @@ fn look(
         let expected = "the payload of a block store";
         return Ok(Err(Error::corrupt("superblock", 0, expected, found)));
     };
-    let store = store_of(file, superblock.log_id, payload.block_bytes_max);
+    let store = store_of(file, superblock.log_id);
     match recover(&store, &payload, Unpublished::Taken) {
         Ok(recovery) => verified(&store, &recovery, watch),
         Err(error @ Error::Corrupt { .. }) => Ok(Err(error)),
@@ -227,9 +227,9 @@ fn look(
     }
 }
 
-fn store_of(file: &Arc<dyn StorageFile>, id: [u8; 16], block_bytes_max: u32) -> StoreFile {
+fn store_of(file: &Arc<dyn StorageFile>, id: [u8; 16]) -> StoreFile {
     let map_cache_bytes = BlocksOptions::default().map_cache_bytes;
-    StoreFile::new(Arc::clone(file), id, block_bytes_max, map_cache_bytes)
+    StoreFile::new(Arc::clone(file), id, map_cache_bytes)
 }
 
 /// Verifies what was read back; returns what it comes to, or what is wrong with it beside single blocks.
@@ -266,7 +266,7 @@ fn best<'a>(
 ) -> Result<Option<(&'a Payload, State)>> {
     let mut best: Option<(&Payload, State)> = None;
     for candidate in candidates {
-        let store = store_of(file, id, candidate.block_bytes_max);
+        let store = store_of(file, id);
         let recovery = match recover_to_gap(&store, candidate) {
             Ok(recovery) => recovery,
             Err(Error::Corrupt { .. }) => continue,
@@ -345,7 +345,7 @@ fn candidates(file: &Arc<dyn StorageFile>, id: [u8; 16], watch: Watch<'_>) -> Re
         }
     })?;
     let (mut found, sizes) = told(&**file)?;
-    let store = store_of(file, id, sizes.block_bytes_max);
+    let store = store_of(file, id);
     for (index, head) in heads.iter().enumerate() {
         let next = heads.get(index + 1).map_or(size_bytes, |next| next.start);
         let end = next.min(head.start + SEGMENT_BYTES_MAX) / STEP_BYTES * STEP_BYTES;

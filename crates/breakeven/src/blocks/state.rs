@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::dictionary::KeptDictionaries;
-use super::file::StoreFile;
+use super::file::{StoreFile, check_block_bytes};
 use super::layout::Operation;
 use super::overlay::Overlay;
 use super::place::{Place, Segments};
@@ -667,7 +667,7 @@ impl Work<'_> {
     }
 
     fn add_volume(&mut self, number: u32, volume: Volume) -> Result<()> {
-        self.file.check_block_bytes(volume.block_bytes)?;
+        check_block_bytes(volume.block_bytes)?;
         let next = self.state.next_volume;
         if number != next || next == u32::MAX {
             let found = format!("volume {number}");

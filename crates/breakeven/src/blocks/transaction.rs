@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::checkpoint::{Leaves, Writer, apply_live, place_of};
 use super::coding::{Chosen, Hidden, Moment, Subject, without_tail};
-use super::file::{Workspace, decode_frame};
+use super::file::{Workspace, check_block_bytes, decode_frame};
 use super::layout::{
     COORDINATOR_BYTES_MAX, Commit, FramePrefix, KIND_COMMIT, KIND_FRAME, KIND_OPERATIONS, Operation,
 };
@@ -409,9 +409,10 @@ impl Transaction {
     /// Makes an empty volume; returns its number, which is never given again.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the block size is not a power of two that the store was made for.
+    /// [`Error::Invalid`] if the block size is not a power of two from 512 to 65,536.
     pub fn create_volume(&mut self, block_bytes: u32) -> Result<u32> {
-        self.inner.file.check_block_bytes(block_bytes)?;
+        check_block_bytes(block_bytes)?;
+        self.writer().make_for(block_bytes);
         let volume = self.state.next_volume;
         self.operate(Operation::Create {
             volume,

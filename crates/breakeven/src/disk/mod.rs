@@ -89,6 +89,7 @@ impl Default for DiskOptions {
             duplicates_bytes: 16 << 20,
             threads: 1,
             blocks: BlocksOptions {
+                block_bytes_max: 4096,
                 rest_seconds_per_gb: COMPACT_SECONDS_PER_GB,
                 ..BlocksOptions::default()
             },

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::Disk;
-use super::small::{BLOCK_BYTES, SIZE_BYTES, options, whole_blocks};
+use super::small::{BLOCK_BYTES, SIZE_BYTES, options, whole_blocks_of};
+use super::{Disk, DiskOptions};
 use crate::blocks::Durability;
 use crate::error::Result;
 use crate::storage::proof::{
@@ -17,6 +17,9 @@ use crate::storage::{Storage, superblock};
 use crate::testing::{is_full, seed};
 
 const NAME: &str = "disk";
+/// A volume of longer blocks, as long as the disk's first segments.
+const LONG: &str = "long";
+const LONG_BLOCK_BYTES: usize = 8192;
 
 /// What the volumes of a disk show.
 pub(super) type Content = BTreeMap<String, Vec<u8>>;
@@ -69,11 +72,11 @@ impl Request {
                 volume,
                 size_bytes: random.usize(SIZE_BYTES / 2..=SIZE_BYTES),
             },
-            0 if !content.contains_key("other") => Request::Clone {
+            0 if !content.contains_key("other") && volume != LONG => Request::Clone {
                 from: volume,
                 to: "other".into(),
             },
-            1 if content.len() > 1 => Request::Remove {
+            1 if content.contains_key("other") => Request::Remove {
                 volume: "other".into(),
             },
             // Zeros over zeros may be no transaction at all.
@@ -139,7 +142,12 @@ impl Request {
                 count,
             } => {
                 let target = content.get_mut(volume).expect("a volume");
-                let range = trimmed(*offset, *count, target.len());
+                let block_bytes = if volume == LONG {
+                    LONG_BLOCK_BYTES
+                } else {
+                    BLOCK_BYTES
+                };
+                let range = trimmed(block_bytes, *offset..offset + count, target.len());
                 target[range].fill(0);
             }
             Request::Clone { from, to } => {
@@ -207,9 +215,9 @@ pub(super) fn shown(disk: &Disk) -> Result<Content> {
 }
 
 /// What a trim of a range drops of a volume: a last block that is no whole one counts as one.
-fn trimmed(offset: usize, count: usize, size_bytes: usize) -> Range<usize> {
-    let whole = whole_blocks(offset, count);
-    let reaches_end = offset + count == size_bytes && (offset..size_bytes).contains(&whole.end);
+fn trimmed(block_bytes: usize, asked: Range<usize>, size_bytes: usize) -> Range<usize> {
+    let whole = whole_blocks_of(block_bytes, asked.start, asked.len());
+    let reaches_end = asked.end == size_bytes && (asked.start..size_bytes).contains(&whole.end);
     let end = if reaches_end { size_bytes } else { whole.end };
     whole.start.min(size_bytes)..end.min(size_bytes)
 }
@@ -219,6 +227,13 @@ fn state(content: &Content) -> State {
     let parts = content.iter();
     let digest = digest(parts.flat_map(|(name, bytes)| [name.as_bytes(), bytes]));
     State { last: 0, digest }
+}
+
+/// How a disk is made.
+#[derive(Clone, Copy)]
+struct Shape {
+    segment_bytes: u32,
+    has_long: bool,
 }
 
 struct Proved {
@@ -233,19 +248,38 @@ impl Proved {
 }
 
 impl Subject for Proved {
-    type Mode = ();
+    type Mode = Shape;
     type Transaction = (Request, bool);
 
-    fn mode(_: &mut Rng) {}
+    fn mode(random: &mut Rng) -> Shape {
+        Shape {
+            segment_bytes: [8192, 8192, 16_384][random.usize(..3)],
+            has_long: random.u8(..4) == 0,
+        }
+    }
 
-    fn create(storage: Arc<dyn Storage>, (): ()) -> Result<Proved> {
-        let disk = Disk::create(&*storage, NAME, options())?;
+    fn create(storage: Arc<dyn Storage>, shape: Shape) -> Result<Proved> {
+        let mut made = options();
+        made.blocks.segment_bytes_min = shape.segment_bytes;
+        let mut disk = Disk::create(&*storage, NAME, made)?;
         disk.create_volume("one", SIZE_BYTES as u64)?;
+        if shape.has_long {
+            drop(disk);
+            let longer = DiskOptions {
+                block_bytes: LONG_BLOCK_BYTES as u32,
+                ..options()
+            };
+            let long = Disk::open(&*storage, NAME, longer)?;
+            long.create_volume(LONG, 2 * LONG_BLOCK_BYTES as u64)?;
+            drop(long);
+            disk = Disk::open(&*storage, NAME, options())?;
+            disk.checkpoint()?;
+        }
         let content = shown(&disk)?;
         Ok(Proved { disk, content })
     }
 
-    fn open(storage: Arc<dyn Storage>, (): ()) -> Result<Proved> {
+    fn open(storage: Arc<dyn Storage>, _: Shape) -> Result<Proved> {
         let disk = Disk::open(&*storage, NAME, options())?;
         disk.checkpoint()?;
         let content = shown(&disk)?;

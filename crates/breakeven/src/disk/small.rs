@@ -38,6 +38,11 @@ pub fn options() -> DiskOptions {
 
 /// Returns the bytes of the whole blocks of a range, which are those that a trim drops.
 pub fn whole_blocks(offset: usize, length: usize) -> Range<usize> {
-    let start = offset.next_multiple_of(BLOCK_BYTES);
-    start..((offset + length) / BLOCK_BYTES * BLOCK_BYTES).max(start)
+    whole_blocks_of(BLOCK_BYTES, offset, length)
+}
+
+/// As [`whole_blocks`], of blocks of another length.
+pub fn whole_blocks_of(block_bytes: usize, offset: usize, length: usize) -> Range<usize> {
+    let start = offset.next_multiple_of(block_bytes);
+    start..((offset + length) / block_bytes * block_bytes).max(start)
 }

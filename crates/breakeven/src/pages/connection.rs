@@ -758,7 +758,7 @@ impl Connection {
             return Ok(None);
         };
         let page_bytes = next.page_bytes as usize;
-        if self.block_bytes_for(page_bytes)? == self.extent.block_bytes {
+        if self.block_bytes_for(page_bytes) == self.extent.block_bytes {
             return Ok(None);
         }
         let header = self.header()?;
@@ -796,16 +796,15 @@ impl Connection {
     }
 
     /// Returns how long the blocks for pages of this length are.
-    fn block_bytes_for(&self, page_bytes: usize) -> Result<u32> {
+    fn block_bytes_for(&self, page_bytes: usize) -> u32 {
         let wanted = page_bytes.next_power_of_two() as u64;
-        let most = self.blocks()?.block_bytes_max();
-        let range = BLOCK_BYTES_MIN.into()..=most.into();
-        Ok(wanted.clamp(*range.start(), *range.end()) as u32)
+        let most = self.store.options().block_bytes_max;
+        wanted.clamp(BLOCK_BYTES_MIN.into(), most.into()) as u32
     }
 
     /// Makes the volume, of blocks as long as the first write: SQLite writes whole pages.
     fn create_volume(&mut self, write_bytes: usize) -> Result<()> {
-        let block_bytes = self.block_bytes_for(write_bytes)?;
+        let block_bytes = self.block_bytes_for(write_bytes);
         // It may have been made longer already.
         let blocks = self.extent.size_bytes.div_ceil(block_bytes.into());
         let transaction = self.transaction()?;

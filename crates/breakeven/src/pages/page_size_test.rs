@@ -16,7 +16,10 @@ use crate::storage::{MemoryStorage, Storage};
 use crate::testing::{is_full, seed, seeded};
 
 const NAME: &str = "db";
-const PAGE_SIZES: [usize; 3] = [512, 1024, 2048];
+/// The longest is longer than the store was made for.
+const PAGE_SIZES: [usize; 4] = [512, 1024, 2048, 8192];
+/// A database is a multiple of this.
+const STEP_BYTES: usize = 8192;
 const SIZE_BYTES_MAX: usize = 24 << 10;
 
 thread_local! {
@@ -28,7 +31,7 @@ thread_local! {
 fn options() -> PageOptions {
     let opened = OPENED.with(|opened| opened.replace(opened.get() + 1));
     PageOptions {
-        block_bytes_max: 2048,
+        block_bytes_max: 8192,
         segment_bytes_min: 8192,
         checkpoint_bytes: 20_000,
         seed: Some(opened.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
@@ -107,7 +110,7 @@ impl Change {
             true => PAGE_SIZES[random.usize(..PAGE_SIZES.len())],
             false => content.page_bytes,
         };
-        let size_bytes = random.usize(2048..SIZE_BYTES_MAX) / 2048 * 2048;
+        let size_bytes = random.usize(STEP_BYTES..=SIZE_BYTES_MAX) / STEP_BYTES * STEP_BYTES;
         Change {
             page_bytes,
             size_bytes: if is_resized {

@@ -22,7 +22,8 @@ const PAGE_BYTES: usize = 512;
 /// The most pages: few, so that all are read for every image, or enough for a file that is too long when they
 /// go.
 const PAGES_MAX: [usize; 4] = [24, 24, 24, 120];
-const SEGMENT_BYTES: u32 = 8192;
+/// The least segments: as short as they can be, or as a small database has them.
+const SEGMENT_BYTES: [u32; 3] = [8192, 8192, 16_384];
 /// Where the header counts changes, and where it tells of the freelist.
 const CHANGES_AT: usize = 24;
 const FREELIST_AT: usize = 32;
@@ -34,11 +35,25 @@ thread_local! {
     static CUTS: Cell<usize> = const { Cell::new(0) };
 }
 
-fn options() -> PageOptions {
+/// How a database is made.
+#[derive(Clone, Copy)]
+struct Shape {
+    pages_max: usize,
+    segment_bytes: u32,
+}
+
+impl Shape {
+    const LONG: Shape = Shape {
+        pages_max: PAGES_MAX[3],
+        segment_bytes: SEGMENT_BYTES[0],
+    };
+}
+
+fn options(segment_bytes: u32) -> PageOptions {
     let opened = OPENED.with(|opened| opened.replace(opened.get() + 1));
     PageOptions {
         block_bytes_max: PAGE_BYTES as u32,
-        segment_bytes_min: SEGMENT_BYTES,
+        segment_bytes_min: segment_bytes,
         checkpoint_bytes: 20_000,
         seed: Some(opened.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
         ..PageOptions::default()
@@ -218,14 +233,18 @@ impl Proved {
 }
 
 impl Subject for Proved {
-    type Mode = usize;
+    type Mode = Shape;
     type Transaction = Change;
 
-    fn mode(random: &mut Rng) -> usize {
-        PAGES_MAX[random.usize(..PAGES_MAX.len())]
+    fn mode(random: &mut Rng) -> Shape {
+        Shape {
+            pages_max: PAGES_MAX[random.usize(..PAGES_MAX.len())],
+            segment_bytes: SEGMENT_BYTES[random.usize(..SEGMENT_BYTES.len())],
+        }
     }
 
-    fn create(storage: Arc<dyn Storage>, pages_max: usize) -> Result<Proved> {
+    fn create(storage: Arc<dyn Storage>, shape: Shape) -> Result<Proved> {
+        let options = || options(shape.segment_bytes);
         assert!(PageStore::create(&*storage, NAME, options())?);
         let mut connection = Proved::connect(storage, options())?;
         let content = Content::new();
@@ -237,12 +256,12 @@ impl Subject for Proved {
         Ok(Proved {
             connection,
             content,
-            pages_max,
+            pages_max: shape.pages_max,
         })
     }
 
-    fn open(storage: Arc<dyn Storage>, pages_max: usize) -> Result<Proved> {
-        let mut connection = Proved::connect(storage, options())?;
+    fn open(storage: Arc<dyn Storage>, shape: Shape) -> Result<Proved> {
+        let mut connection = Proved::connect(storage, options(shape.segment_bytes))?;
         lock(&mut connection, LockLevel::Exclusive)?;
         connection.checkpoint()?;
         let content = whole(&mut connection)?;
@@ -250,14 +269,14 @@ impl Subject for Proved {
         Ok(Proved {
             connection,
             content,
-            pages_max,
+            pages_max: shape.pages_max,
         })
     }
 
     fn read(storage: Arc<dyn Storage>) -> Result<Found> {
         let options = PageOptions {
             is_read_only: true,
-            ..options()
+            ..options(SEGMENT_BYTES[0])
         };
         let mut connection = Proved::connect(storage, options)?;
         lock(&mut connection, LockLevel::Shared)?;
@@ -341,8 +360,9 @@ fn no_failing_call_loses_an_acknowledged_transaction_of_sqlite() {
 #[test]
 fn no_full_host_loses_an_acknowledged_transaction_of_sqlite() {
     // A new file has superblocks and two segments; transactions want a few more.
-    let first = 2 * (superblock::SLOT_BYTES as u64 + u64::from(SEGMENT_BYTES));
-    fill_disk::<Proved>(seed(2203), 60, first..first + 3 * u64::from(SEGMENT_BYTES)).unwrap();
+    let segment_bytes = u64::from(SEGMENT_BYTES[0]);
+    let first = 2 * (superblock::SLOT_BYTES as u64 + segment_bytes);
+    fill_disk::<Proved>(seed(2203), 60, first..first + 3 * segment_bytes).unwrap();
 }
 
 /// Behind the last connection of a process, whatever a file that was cut lacks is refused, and what it does not lack is right and
@@ -353,7 +373,7 @@ fn no_database_that_was_cut_lacks_a_transaction() {
     for run in 0..6 {
         let seed = seed(2204) + run;
         let (disk, mut random) = (SimulatedDisk::new(seed), Rng::with_seed(seed));
-        let mut proved = Proved::create(disk.start_process(), PAGES_MAX[3]).unwrap();
+        let mut proved = Proved::create(disk.start_process(), Shape::LONG).unwrap();
         for _ in 0..12 {
             let change = proved.plan(&mut random);
             proved.commit(&change, true).unwrap();

@@ -19,8 +19,13 @@ use crate::storage::superblock::{MAGIC, SLOT_BYTES};
 use crate::storage::unfinished::folder_of;
 use crate::storage::{OpenOptions, RealStorage, Storage, StorageFile};
 
-/// The longest block of a database. Twice that and a head is the least segment, and two segments the least file.
+/// The longest block of a database.
 const BLOCK_BYTES_MAX: u32 = 16 << 10;
+/// The least segment of a new database: four pages of 4 KiB, which SQLite makes unless it is asked for others. Three of them are
+/// the least file, of 56 KiB.
+const SEGMENT_BYTES_MIN: u32 = 16 << 10;
+/// A database that is this long when it comes in does not have segments as short: dictionaries fit into longer ones.
+const SHORT_BYTES_MAX: u64 = 2 << 20;
 /// The key of the note that says where the database is and how long.
 const NOTE: u32 = 1;
 const NOTE_MAGIC: &[u8; 4] = b"PAGE";
@@ -50,14 +55,15 @@ pub struct PageOptions {
     /// The permission bits of a new file, of which the process's mask takes some away. Default 0o644, as
     /// SQLite makes its files.
     pub mode: u32,
-    /// The longest block, when the file is made: of pages that are longer, parts are blocks. Default 16 KiB.
+    /// The longest block: of pages that are longer, parts are blocks. Default 16 KiB.
     pub block_bytes_max: u32,
     /// The memory for pages as they were before they were compressed, which all connections to the file in a process share;
     /// 0 for none. Default 4 MiB, twice SQLite's own cache of a connection.
     pub cache_bytes: u64,
     /// How many threads encode the pages of a long transaction, the caller's among them. Default 1.
     pub threads: usize,
-    /// As [`BlocksOptions::segment_bytes_min`], when the file is made. Default 0: four of the longest blocks.
+    /// The least segment, a multiple of 4,096, when the file is made; the first longer page makes longer ones. Default 0: 16 KiB,
+    /// and for a database of 2 MiB that is imported 64 KiB.
     pub segment_bytes_min: u32,
     /// As [`BlocksOptions::checkpoint_bytes`]. Default 16 MiB.
     pub checkpoint_bytes: u64,
@@ -120,10 +126,28 @@ impl PageOptions {
         }
     }
 
+    /// Returns how a store is made for a database of such a length that comes in.
+    pub(super) fn importing(&self, page_bytes: u32, logical_bytes: u64) -> BlocksOptions {
+        let is_long = logical_bytes >= SHORT_BYTES_MAX || page_bytes > SEGMENT_BYTES_MIN / 4;
+        match self.segment_bytes_min {
+            0 if is_long => BlocksOptions {
+                block_bytes_max: self.block_bytes_max,
+                segment_bytes_min: 0,
+                ..self.blocks()
+            },
+            _ => self.blocks(),
+        }
+    }
+
     pub(super) fn blocks(&self) -> BlocksOptions {
+        let segment_bytes_min = match self.segment_bytes_min {
+            0 => SEGMENT_BYTES_MIN,
+            bytes => bytes,
+        };
         BlocksOptions {
-            block_bytes_max: self.block_bytes_max,
-            segment_bytes_min: self.segment_bytes_min,
+            // Whoever makes it does not know the pages yet. Longer ones make it for longer blocks.
+            block_bytes_max: self.block_bytes_max.min(segment_bytes_min / 4),
+            segment_bytes_min,
             checkpoint_bytes: self.checkpoint_bytes,
             method: self.method,
             clean_method: self.clean_method,

@@ -122,10 +122,8 @@ pub fn import(
     check_free(&**target_storage, target)?;
     let unfinished = Unfinished::begin(&**target_storage, target, options.mode)?;
     let mut moved = || {
-        drop(Blocks::create_in(
-            Arc::clone(unfinished.file()),
-            options.blocks(),
-        )?);
+        let made = options.importing(header.page_bytes, size_bytes);
+        drop(Blocks::create_in(Arc::clone(unfinished.file()), made)?);
         let store = PageStore::new(Arc::clone(target_storage), unfinished.name(), options);
         let mut connection = Connection::open(Arc::new(store))?;
         connection.read_past_cache();
@@ -178,7 +176,8 @@ pub fn predict(
     let page_bytes = u64::from(header.page_bytes);
     let logical_bytes = source.status()?.size_bytes / page_bytes * page_bytes;
     let memory: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-    PageStore::create(&*memory, "foreseen", options)?;
+    let made = options.importing(header.page_bytes, logical_bytes);
+    drop(Blocks::create(&*memory, "foreseen", made)?);
     let store = PageStore::new(memory, "foreseen", options);
     let mut connection = Connection::open(Arc::new(store))?;
     lock(&mut connection, LockLevel::Exclusive)?;
