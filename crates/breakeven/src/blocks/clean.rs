@@ -381,6 +381,14 @@ impl Blocks {
     /// A look at the list of segments; if cleaning is due, that of reading a few times what was written since the
     /// last checkpoint.
     pub fn tidy(&self) -> Result<Cleaned> {
+        self.tidy_within(u64::MAX)
+    }
+
+    /// As [`Blocks::tidy`], reading at most so much, or one segment. What is left to do is due again behind the next transactions.
+    ///
+    /// # Errors
+    /// As [`Blocks::tidy`].
+    pub fn tidy_within(&self, bytes_max: u64) -> Result<Cleaned> {
         if let Some(room_bytes) = self.room_due() {
             self.make_room(room_bytes)?;
         }
@@ -388,7 +396,7 @@ impl Blocks {
             return Ok(Cleaned::default());
         };
         let cleaned = self.clean_by(Aim {
-            budget_bytes,
+            budget_bytes: budget_bytes.min(bytes_max),
             recodes: false,
             ..Aim::of(&self.inner.options)
         });
@@ -443,7 +451,7 @@ impl Blocks {
     }
 
     /// As [`Blocks::shrink`], by as much as the transactions since the last cleaning freed pays for, and at least
-    /// [`BlocksOptions::checkpoint_bytes`]; what moves keeps its encoding. To be called behind every transaction where what
+    /// [`BlocksOptions::checkpoint_bytes`], but reading at most `bytes_max`; what moves keeps its encoding. To be called behind every transaction where what
     /// is freed is to go back soon: a file that got longer than it is to be, since somebody read long or much was deleted,
     /// gets shorter by a step with each.
     ///
@@ -452,9 +460,9 @@ impl Blocks {
     ///
     /// # Cost
     /// As [`Blocks::tidy`].
-    pub fn give_back(&self) -> Result<Cleaned> {
+    pub fn give_back(&self, bytes_max: u64) -> Result<Cleaned> {
         match self.giving_back_budget() {
-            Some(budget_bytes) => self.shrink_within(budget_bytes, false),
+            Some(budget_bytes) => self.shrink_within(budget_bytes.min(bytes_max), false),
             None => Ok(Cleaned::default()),
         }
     }
@@ -463,8 +471,22 @@ impl Blocks {
     ///
     /// # Errors
     /// As [`Blocks::clean`].
-    pub fn shrink_by_a_step(&self) -> Result<Cleaned> {
-        self.shrink_within(self.inner.options.checkpoint_bytes, false)
+    pub fn shrink_by_a_step(&self, bytes_max: u64) -> Result<Cleaned> {
+        let step_bytes = self.inner.options.checkpoint_bytes;
+        self.shrink_within(step_bytes.min(bytes_max), false)
+    }
+
+    /// Returns what a cleaning may read that somebody waits for who did not ask for it: two steps of
+    /// [`BlocksOptions::checkpoint_bytes`], or as much as comes to a tenth of the work of this process so far, by the bytes that it
+    /// encoded and decoded, less what such cleanings have read already.
+    pub fn cleaning_allowance(&self) -> u64 {
+        let share_bytes = self.inner.file.work.earned_bytes();
+        share_bytes.max(self.inner.options.checkpoint_bytes.saturating_mul(2))
+    }
+
+    /// Notes what such a cleaning read.
+    pub fn note_unasked(&self, cleaned: &Cleaned) {
+        self.inner.file.work.spend(cleaned.read_bytes);
     }
 
     /// Returns whether [`Blocks::give_back`] would try anything were there no readers.

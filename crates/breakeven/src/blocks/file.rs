@@ -1,6 +1,8 @@
 //! Reading the store's file: frames, map nodes and chunks of the table, each checked by its record.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::dictionary::{DICTIONARIES_MAX, KeptDictionaries};
@@ -41,6 +43,11 @@ const READ_BYTES_MAX: u64 = 256 << 10;
 /// What is read for nothing between two frames: it costs less than a second read.
 const READ_GAP_BYTES: u64 = 4 << 10;
 
+/// Cleaning may read one byte of segments for so many that were encoded, or decoded: half of what a tenth of the work is. A byte
+/// of a segment took 1 ns where the last close cut 435 MB to 55 MB, encoding some 8 and decoding 1.5 (an EPYC).
+const ENCODED_PART: u64 = 2;
+const DECODED_PART: u64 = 10;
+
 /// Working memory of one thread at a time.
 #[derive(Default)]
 pub(super) struct Workspace {
@@ -50,6 +57,36 @@ pub(super) struct Workspace {
     pub(super) bytes: Vec<u8>,
     /// A block that is encoded again.
     pub(super) block: Vec<u8>,
+}
+
+/// What this process did with blocks, in bytes: cleaning that nobody asked for goes by it.
+#[derive(Debug, Default)]
+pub(super) struct BlockWork {
+    encoded_bytes: AtomicU64,
+    decoded_bytes: AtomicU64,
+    spent_bytes: AtomicU64,
+}
+
+impl BlockWork {
+    pub(super) fn note_encoded(&self, bytes: usize) {
+        self.encoded_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    fn note_decoded(&self, bytes: usize) {
+        self.decoded_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(super) fn spend(&self, bytes: u64) {
+        self.spent_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Returns what may be read of segments that are cleaned, for a tenth of the work.
+    pub(super) fn earned_bytes(&self) -> u64 {
+        let encoded_bytes = self.encoded_bytes.load(Relaxed);
+        let decoded_bytes = self.decoded_bytes.load(Relaxed);
+        let earned_bytes = encoded_bytes / ENCODED_PART + decoded_bytes / DECODED_PART;
+        earned_bytes.saturating_sub(self.spent_bytes.load(Relaxed))
+    }
 }
 
 /// The key of a node that lies in the file: a place alone is used again.
@@ -64,6 +101,7 @@ pub(super) struct StoreFile {
     /// What was read of dictionaries, so that seeing a store anew reads none of them again.
     dictionaries: Mutex<HashMap<NodeKey, Arc<Generation>>>,
     workspaces: Mutex<Vec<Workspace>>,
+    pub(super) work: BlockWork,
 }
 
 impl StoreFile {
@@ -81,6 +119,7 @@ impl StoreFile {
             chunks: NodeCache::new(count_max),
             dictionaries: Mutex::default(),
             workspaces: Mutex::default(),
+            work: BlockWork::default(),
         }
     }
 
@@ -107,6 +146,7 @@ impl StoreFile {
         (segments, dictionaries): (&Segments, &KeptDictionaries),
         target: &mut [u8],
     ) -> Result<()> {
+        self.work.note_decoded(target.len());
         let block_bytes = target.len() / ids.len().max(1);
         let mut blocks = target.chunks_exact_mut(block_bytes.max(1));
         let mut from = 0;
@@ -318,6 +358,7 @@ impl StoreFile {
         (segments, dictionaries): (&Segments, &KeptDictionaries),
         target: &mut [u8],
     ) -> Result<u32> {
+        self.work.note_decoded(target.len());
         self.with_record(place, segments, |record, decompressor| {
             decode_frame(record, id, (dictionaries, decompressor), target)?;
             Ok(record.label.dictionary)

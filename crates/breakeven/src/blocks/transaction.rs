@@ -330,6 +330,7 @@ impl Transaction {
         encoded: Option<(Decoder, &[u8])>,
     ) -> Result<()> {
         assert!(self.written.is_none(), "a block behind the commit");
+        self.inner.file.work.note_encoded(block.len());
         self.flush_operations()?;
         self.has_blocks = true;
         if self.leaves == Leaves::Frees {

@@ -272,17 +272,17 @@ impl Connection {
     /// Those of locking, reading and writing.
     ///
     /// # Cost
-    /// Nothing where this process wrote nothing and the file is no longer than it is to be. At most what the file gets
-    /// shorter by is moved, under a lock for each [`PageOptions::checkpoint_bytes`](super::PageOptions) of it; where this
-    /// process wrote nothing, under one such lock, since nobody expects to wait for a reader.
-    pub fn close(&mut self) -> Result<()> {
+    /// Nothing where this process wrote nothing and the file is no longer than it is to be. Else as much as
+    /// [`Blocks::cleaning_allowance`] says, under a lock for each [`PageOptions::checkpoint_bytes`](super::PageOptions) of it; where
+    /// this process wrote nothing, under one such lock, since nobody expects to wait for a reader.
+    pub fn close(&mut self) -> Result<Cleaned> {
         let opened = self.opened.as_ref();
         let Some(blocks) = opened.map(|opened| opened.blocks.clone()) else {
-            return Ok(());
+            return Ok(Cleaned::default());
         };
         let is_last = Arc::strong_count(&self.store) == 1;
         if !is_last || self.level() > LockLevel::None || self.store.options().is_read_only {
-            return Ok(());
+            return Ok(Cleaned::default());
         }
         // Who writes expects to wait for others that write, and hardly for a reader.
         let steps_max = if blocks.has_written() { usize::MAX } else { 1 };
@@ -291,26 +291,33 @@ impl Connection {
             true => self.tell_end(&blocks),
             false => Ok(()),
         };
-        shortened.and(told)
+        told.and(shortened)
     }
 
     /// Gives the end of a file that is too long back, as far as nobody reads or writes meanwhile.
-    fn give_back_all(&mut self, blocks: &Blocks, steps_max: usize) -> Result<()> {
+    fn give_back_all(&mut self, blocks: &Blocks, steps_max: usize) -> Result<Cleaned> {
         let (mut idle, mut before) = (0, self.file.status()?.size_bytes);
+        let (most_bytes, mut sum) = (blocks.cleaning_allowance(), Cleaned::default());
         for _ in 0..steps_max {
             // Others may have written since, and are not kept from it where nothing is to be done.
             drop(blocks.newest()?);
             if !blocks.can_shrink() {
                 break;
             }
-            let stepped = match self.lock(LockLevel::Exclusive) {
-                Ok(true) => self.clean_with(Blocks::shrink_by_a_step).map(|_| true),
-                refused => refused,
-            };
-            self.unlock(LockLevel::None)?;
-            if !stepped? {
+            let left_bytes = most_bytes.saturating_sub(sum.read_bytes);
+            if left_bytes == 0 {
                 break;
             }
+            let step = |blocks: &Blocks| blocks.shrink_by_a_step(left_bytes);
+            let stepped = match self.lock(LockLevel::Exclusive) {
+                Ok(true) => self.clean_with(step).map(Some),
+                refused => refused.map(|_| None),
+            };
+            self.unlock(LockLevel::None)?;
+            let Some(cleaned) = stepped? else {
+                break;
+            };
+            sum.add(&cleaned);
             let after = self.file.status()?.size_bytes;
             idle = if after < before { 0 } else { idle + 1 };
             before = after;
@@ -318,7 +325,7 @@ impl Connection {
                 break;
             }
         }
-        Ok(())
+        Ok(sum)
     }
 
     fn tell_end(&mut self, blocks: &Blocks) -> Result<()> {
@@ -1074,8 +1081,13 @@ impl Connection {
             return Ok(Cleaned::default());
         }
         self.clean_with(|blocks| {
-            let mut cleaned = blocks.give_back()?;
-            cleaned.add(&blocks.tidy()?);
+            let most_bytes = blocks.cleaning_allowance();
+            let mut cleaned = blocks.give_back(most_bytes)?;
+            let left_bytes = most_bytes.saturating_sub(cleaned.read_bytes);
+            if left_bytes > 0 {
+                cleaned.add(&blocks.tidy_within(left_bytes)?);
+            }
+            blocks.note_unasked(&cleaned);
             Ok(cleaned)
         })
     }

@@ -329,7 +329,7 @@ impl Subject for Proved {
         match random.u8(..3) {
             0 => {
                 self.connection.unlock(LockLevel::None)?;
-                self.clean(|connection| connection.close().map(|()| Cleaned::default()))?;
+                self.clean(Connection::close)?;
             }
             1 => self.clean(|connection| Ok(connection.shrink()?.1))?,
             _ => self.connection.checkpoint()?,

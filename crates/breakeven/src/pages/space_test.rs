@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use super::{Connection, LockLevel, PLAIN_MAGIC, PageOptions, PageStore, Space};
+use crate::blocks::Cleaned;
 use crate::storage::{MemoryStorage, OpenOptions, Storage};
 use crate::testing::seeded;
 
@@ -316,8 +317,8 @@ fn another(storage: &Arc<dyn Storage>, options: PageOptions) -> Connection {
     Connection::open(Arc::new(store)).unwrap()
 }
 
-/// Deletes all but every twentieth page, all over the file, in one transaction.
-fn delete_most(connection: &mut Connection, pages: u64) {
+/// Deletes all but every twentieth page, all over the file, in one transaction; returns what was cleaned behind it.
+fn delete_most(connection: &mut Connection, pages: u64) -> Cleaned {
     assert!(connection.lock(LockLevel::Exclusive).unwrap());
     let trunks = pages / LEAVES_MAX as u64 + 2;
     let leaves = trunks..pages;
@@ -330,8 +331,9 @@ fn delete_most(connection: &mut Connection, pages: u64) {
     );
     connection.sync().unwrap();
     connection.trim().unwrap();
-    connection.tidy().unwrap();
+    let cleaned = connection.tidy().unwrap();
     connection.unlock(LockLevel::None).unwrap();
+    cleaned
 }
 
 /// A database's map has so many bytes of each page, deleted ones too.
@@ -463,6 +465,79 @@ fn the_last_close_gives_back() {
         again.unlock(LockLevel::None).unwrap();
         again.close().unwrap();
         assert!(read_file(&storage) == whole, "nothing was to be done");
+    }
+}
+
+/// Counted by what is read of segments: whoever deletes much, or is the last to close a file that got long, waits for a step, or
+/// for a part of the work that it did before.
+#[test]
+fn a_commit_and_the_last_close_clean_within_a_bound() {
+    let pages = 9_000;
+    let options = PageOptions {
+        checkpoint_bytes: 256 << 10,
+        ..with_amp(1.1, pages)
+    };
+    let (storage, mut connection, _) = load(pages, options);
+    connection.close().unwrap();
+    drop(connection);
+    let file_bytes = read_file(&storage).len() as u64;
+    // What a step reads passes its budget by a segment at most, and a commit has two.
+    let bound = 2 * options.checkpoint_bytes + 2 * (file_bytes / 64);
+    let mut deleting = another(&storage, options);
+    let deleted = delete_most(&mut deleting, pages).read_bytes;
+    let closed = deleting.close().unwrap().read_bytes;
+    println!(
+        "{file_bytes} bytes: {deleted} behind a commit, {closed} at the close, {bound} at most"
+    );
+    assert!(deleted > 0 && deleted <= bound, "{deleted} of {bound}");
+    assert!(closed > 0 && closed <= bound, "{closed} of {bound}");
+    drop(deleting);
+    // Who did much may clean much, once.
+    let mut working = another(&storage, options);
+    assert!(working.lock(LockLevel::Exclusive).unwrap());
+    let mut random = seeded("pages bound", pages);
+    let all: Vec<u64> = (0..2_000).collect();
+    for chunk in all.chunks(500) {
+        transact(&mut working, &mut random, chunk);
+    }
+    working.unlock(LockLevel::None).unwrap();
+    let worked = working.close().unwrap().read_bytes;
+    let earned = 2_000 * PAGE_BYTES / 2 + bound;
+    println!("{worked} at the close of who wrote, {earned} at most");
+    assert!(worked <= earned, "{worked} of {earned}");
+}
+
+/// What SQLite makes of one small table is in three segments, and nothing that is small gets longer by being compacted.
+#[test]
+fn a_small_database_is_a_small_file() {
+    for (pages, commits, bound) in [
+        (2, 1, 64 << 10),
+        (2, 40, 80 << 10),
+        (40, 40, 200 << 10),
+        (150, 150, 420 << 10),
+    ] {
+        let mut random = seeded("pages small", pages);
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let options = with_amp(1.5, pages);
+        assert!(PageStore::create(&*storage, "db", options).unwrap());
+        let mut connection = open_again(&storage, options);
+        for commit in 0..commits {
+            transact(&mut connection, &mut random, &[0, commit % pages]);
+        }
+        connection.unlock(LockLevel::None).unwrap();
+        connection.close().unwrap();
+        drop(connection);
+        let before = read_file(&storage).len();
+        let mut connection = open_again(&storage, PageOptions::compacting());
+        let stored = connection.space().unwrap().stored_bytes;
+        connection.rewrite(&mut |_, _| true).unwrap();
+        connection.unlock(LockLevel::None).unwrap();
+        let after = read_file(&storage).len();
+        println!(
+            "{pages} pages in {commits} commits: {stored} stored, {before} bytes, {after} compacted"
+        );
+        assert!(before <= bound, "{before} above {bound}");
+        assert!(after <= before, "{before} became {after}");
     }
 }
 
