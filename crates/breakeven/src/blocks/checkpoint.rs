@@ -27,6 +27,12 @@ const LIST_BYTES_MAX: usize = 128 << 10;
 /// much longer than the other, and both fit into the least segment, 11 KiB with all notes that there may be.
 const LISTED_PLACE_BYTES: u64 = 40;
 
+/// The most of a database's file that is kept for what moves out of one segment.
+const MOVED_SHARE: u64 = 12;
+/// A file keeps a 32nd for transactions that free while that is no more than this, and a 64th above: 250 pages, as short as a
+/// kilobyte each, where a DELETE touches that many.
+const SMALL_FREEING_BYTES_MAX: u64 = 256 << 10;
+
 /// What only the writer of a store has.
 pub(super) struct Writer {
     pub(super) log: Log,
@@ -298,7 +304,12 @@ impl Writer {
         let has_changed = state.changed_bytes() > 0;
         let futile_bytes = self.log.futile_bytes.filter(|_| !has_changed);
         futile_bytes.is_some_and(|futile_bytes| {
-            let least_bytes = self.log.next_segment_bytes();
+            let segment_bytes = self.log.next_segment_bytes();
+            let least_bytes = match self.log.geometry.reserve {
+                Reserve::All => segment_bytes,
+                // Rows here and there free little at a time.
+                Reserve::Share => segment_bytes / 4,
+            };
             self.log.dead_bytes(&self.pinned).all_bytes < futile_bytes + least_bytes
         })
     }
@@ -349,9 +360,14 @@ impl Writer {
             }
             Reserve::Share if self.log.is_small() => 0,
             Reserve::Share => {
-                let moved_bytes = segment_bytes.min(file_bytes / 16);
-                let freeing_bytes = file_bytes / SEGMENT_SHARE;
-                let freeing_bytes = freeing_bytes.clamp(least_bytes / 4, SEGMENT_BYTES_MAX);
+                // With the ends of segments, and the entries of what moves all over the table (`Transaction::keep_room_for`).
+                let entries_bytes = state.unchanged_bytes().min(3 * segment_bytes);
+                let moved_bytes = segment_bytes + segment_bytes / 4 + entries_bytes;
+                let moved_bytes = moved_bytes.min(file_bytes / MOVED_SHARE);
+                // Rows here and there in a small file touch more of it.
+                let more_bytes = (2 * file_bytes / SEGMENT_SHARE).min(SMALL_FREEING_BYTES_MAX);
+                let freeing_bytes = more_bytes.max(file_bytes / SEGMENT_SHARE);
+                let freeing_bytes = freeing_bytes.clamp(least_bytes, SEGMENT_BYTES_MAX);
                 match leaves {
                     Leaves::Checkpoint | Leaves::Frees => 0,
                     Leaves::Cleaning => moved_bytes,

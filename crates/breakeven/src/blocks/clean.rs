@@ -16,9 +16,9 @@ use super::layout::{
     FRAME_PREFIX_BYTES, KIND_CHUNK, KIND_DICTIONARY, KIND_FRAME, KIND_MOVE, KIND_NODE,
     NODE_PREFIX_BYTES, SEGMENTS_START, u32_at,
 };
-use super::log::{BUFFER_BYTES_MAX, Use};
+use super::log::{BUFFER_BYTES_MAX, Log, Use};
 use super::place::{Place, Segment};
-use super::{BLOCK_BYTES_MAX, Blocks, BlocksOptions, Transaction, Turn, is_for_room};
+use super::{BLOCK_BYTES_MAX, Blocks, BlocksOptions, Reserve, Transaction, Turn, is_for_room};
 use crate::codec::Decoder;
 use crate::error::{Error, Result};
 use crate::storage::record::{
@@ -28,6 +28,9 @@ use crate::storage::record::{
 /// A segment is left alone when more than this part of it is live, whatever the options ask for: ten would
 /// have to be written to free one.
 const LIVE_SHARE_MAX: f64 = 0.9;
+/// The same of a file with a share as its reserve, where the host has no room: to free some of it is worth the work of thirty times
+/// as much. A disk has a reserve that lasts until a segment is emptier.
+const LIVE_SHARE_TIGHT_MAX: f64 = 31.0 / 32.0;
 /// A cleaning that is due reads at most this many times what was written since the last checkpoint: enough
 /// for segments that are four fifths live.
 const BUDGET_FACTOR: u64 = 6;
@@ -67,6 +70,8 @@ pub(super) struct Plan {
     has_dead: bool,
     /// From where on the file is too long.
     tail: Option<u64>,
+    /// Segments with more than this part live are left alone.
+    live_share_max: f64,
     measure: Measure,
 }
 
@@ -77,6 +82,7 @@ impl Plan {
             victims,
             has_dead: false,
             tail: None,
+            live_share_max: LIVE_SHARE_MAX,
             measure,
         }
     }
@@ -102,7 +108,7 @@ impl Plan {
         segments.sort_by(|a, b| a.live_share().total_cmp(&b.live_share()));
         let mut freed_bytes = 0;
         for segment in &*segments {
-            let is_dense = segment.live_share() > LIVE_SHARE_MAX;
+            let is_dense = segment.live_share() > self.live_share_max;
             let is_enough = freed_bytes >= wanted_bytes;
             if is_enough || is_dense || !budget.allows(segment, self.victims.is_empty()) {
                 break;
@@ -162,6 +168,15 @@ impl Aim {
             recodes: true,
             rewritten: 0,
             measure: Measure::of(options),
+        }
+    }
+
+    /// Returns the live part up to which a segment is cleaned.
+    fn live_share_max(&self, log: &Log) -> f64 {
+        let is_share = log.geometry.reserve == Reserve::Share;
+        match is_share && log.is_tight && self.wanted_bytes > 0 {
+            true => LIVE_SHARE_TIGHT_MAX,
+            false => LIVE_SHARE_MAX,
         }
     }
 }
@@ -577,6 +592,7 @@ impl Transaction {
         let is_too_long = !log.is_tight && log.is_too_long(&goal);
         let mut plan = Plan {
             tail: is_too_long.then_some(goal.file_bytes),
+            live_share_max: aim.live_share_max(log),
             ..Plan::of(Vec::new(), aim.measure)
         };
         let mut room_bytes = log.room_without_readers(&goal);

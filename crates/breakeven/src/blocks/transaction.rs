@@ -734,7 +734,7 @@ impl Transaction {
         .inspect_err(|_| self.note_refusal(needed_bytes))
     }
 
-    /// Returns what a transaction leaves to the next one of the room for what frees: half of a share, or one that is refused
+    /// Returns what a transaction leaves to the next one of the room for what frees: a quarter of a share, or one that is refused
     /// would leave none.
     fn left_of_share(&mut self) -> u64 {
         let (leaves, state) = (self.leaves, self.state.clone());
@@ -742,7 +742,7 @@ impl Transaction {
         match (leaves, writer.log.geometry.reserve) {
             (Leaves::Cleaning, Reserve::Share) => {
                 let kept_bytes = writer.kept_bytes(&state, leaves);
-                writer.log.room_inside().saturating_sub(kept_bytes) / 2
+                writer.log.room_inside().saturating_sub(kept_bytes) / 4
             }
             _ => 0,
         }

@@ -1,7 +1,7 @@
 //! Databases on hosts that are full: deletes that fit the reserve work and free, longer ones are refused and change nothing, and
 //! smaller steps succeed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -15,6 +15,8 @@ use crate::testing::seed;
 const PAGE_BYTES: usize = 4096;
 /// The leaves of a trunk, as many as SQLite lists.
 const LEAVES_MAX: usize = PAGE_BYTES / 4 - 8;
+/// Rows of a page, of noise.
+const ROWS: u64 = 8;
 /// The first pages: the header, and the trunks of all freelists here.
 const FIRST_PAGES: u64 = 4;
 
@@ -27,10 +29,19 @@ struct FullHost {
     /// The pages that the freelist names, counted from 0.
     free: BTreeSet<u64>,
     changes: u32,
+    /// Pages that have fewer rows than [`ROWS`].
+    rows: BTreeMap<u64, u64>,
 }
 
 impl FullHost {
     fn fill(seed: u64, capacity_bytes: u64) -> FullHost {
+        let mut host = FullHost::create(seed, capacity_bytes);
+        while host.append(16).is_ok() {}
+        while host.append(1).is_ok() {}
+        host
+    }
+
+    fn create(seed: u64, capacity_bytes: u64) -> FullHost {
         let disk = SimulatedDisk::new(seed);
         let storage: Arc<dyn Storage> = disk.start_process();
         let options = PageOptions {
@@ -40,23 +51,54 @@ impl FullHost {
         assert!(PageStore::create(&*storage, "db", options).unwrap());
         disk.set_capacity_bytes(Some(capacity_bytes));
         let connection = Connection::open(Arc::new(PageStore::new(storage, "db", options)));
-        let mut host = FullHost {
+        FullHost {
             disk,
             connection: connection.unwrap(),
             random: Rng::with_seed(seed),
             pages: FIRST_PAGES,
             free: BTreeSet::new(),
             changes: 0,
-        };
-        while host.append(16).is_ok() {}
-        while host.append(1).is_ok() {}
+            rows: BTreeMap::new(),
+        }
+    }
+
+    /// Fills it by new pages among those that are written again, and then writes again what there is, until even that is refused.
+    fn fill_scattered(seed: u64, capacity_bytes: u64) -> FullHost {
+        let mut host = FullHost::create(seed, capacity_bytes);
+        while host.append(1).is_ok() {
+            for _ in 0..host.random.u64(..3) {
+                let again = host.scatter(1);
+                if host.rewrite(&again).is_err() {
+                    return host;
+                }
+            }
+        }
+        // Cleaning makes room for most of it.
+        for _ in 0..host.pages {
+            let again = host.scatter(1);
+            if host.rewrite(&again).is_err() {
+                break;
+            }
+        }
         host
+    }
+
+    fn rewrite(&mut self, pages: &BTreeSet<u64>) -> Result<()> {
+        self.transact(self.pages, pages.iter().copied(), &BTreeSet::new())
     }
 
     fn write_noise(&mut self, page: u64) -> Result<()> {
         let mut bytes = [0; PAGE_BYTES];
-        self.random.fill(&mut bytes);
+        let rows = self.rows.get(&page).copied().unwrap_or(ROWS) as usize;
+        self.random
+            .fill(&mut bytes[..rows * PAGE_BYTES / ROWS as usize]);
         self.connection.write(page * PAGE_BYTES as u64, &bytes)
+    }
+
+    /// Writes pages with as many rows as they have left.
+    fn shorten(&mut self, pages: &BTreeSet<u64>, rows: &BTreeMap<u64, u64>) -> Result<()> {
+        self.rows = rows.clone();
+        self.transact(self.pages, pages.iter().copied(), &BTreeSet::new())
     }
 
     fn append(&mut self, count: u64) -> Result<()> {
@@ -136,6 +178,44 @@ impl FullHost {
         self.random.shuffle(&mut used);
         used.into_iter().take(count as usize).collect()
     }
+}
+
+/// Rows here and there: most pages that a DELETE touches stay, with a row less. It goes on in smaller steps until half is gone.
+#[test]
+fn a_full_host_takes_deletes_of_rows_here_and_there() {
+    let (mut deletes, mut refusals) = (0, 0);
+    for run in 0..6 {
+        let seed = seed(2713) + run;
+        let kilobytes = Rng::with_seed(seed).u64(1_500..4_000);
+        let mut host = match run % 2 {
+            0 => FullHost::fill(seed, kilobytes << 10),
+            _ => FullHost::fill_scattered(seed, kilobytes << 10),
+        };
+        let what = format!("seed {seed}: {} pages in {kilobytes} KiB", host.pages);
+        let mut rows = BTreeMap::new();
+        let (mut left, mut step) = ((host.pages - FIRST_PAGES) * ROWS * 3 / 4, host.pages / 8);
+        while left > 0 {
+            let touched = host.scatter(step);
+            let mut after = rows.clone();
+            for page in &touched {
+                let kept = after.entry(*page).or_insert(ROWS);
+                *kept = (*kept - 1u64).max(1);
+            }
+            match host.shorten(&touched, &after) {
+                Ok(()) => {
+                    (rows, left) = (after, left.saturating_sub(step));
+                    deletes += 1;
+                }
+                Err(_) if step > 1 => {
+                    step /= 2;
+                    refusals += 1;
+                }
+                Err(error) => panic!("{what}, {left} rows are left to delete: {error}"),
+            }
+        }
+    }
+    println!("{deletes} deletes of rows here and there, {refusals} refused");
+    assert!(deletes > 100);
 }
 
 /// A DELETE frees most of what it touches, and writes a page of those it leaves.
