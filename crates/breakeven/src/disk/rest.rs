@@ -134,16 +134,20 @@ mod tests {
 
     /// A disk that was written, a third of it twice, and what it shows.
     fn written(storage: &dyn Storage, seed: u64) -> (Disk, Vec<u8>) {
+        written_of(storage, seed, BLOCKS)
+    }
+
+    fn written_of(storage: &dyn Storage, seed: u64, blocks: u64) -> (Disk, Vec<u8>) {
         let mut random = fastrand::Rng::with_seed(seed);
         let disk = Disk::create(storage, "disk", DiskOptions::default()).unwrap();
-        let size_bytes = BLOCKS * BLOCK_BYTES as u64;
+        let size_bytes = blocks * BLOCK_BYTES as u64;
         disk.create_volume("disk", size_bytes).unwrap();
         let volume = disk.volume("disk").unwrap();
         let mut expected = vec![0; size_bytes as usize];
-        for number in 0..BLOCKS + BLOCKS / 3 {
-            let index = match number < BLOCKS {
+        for number in 0..blocks + blocks / 3 {
+            let index = match number < blocks {
                 true => number,
-                false => random.u64(..BLOCKS),
+                false => random.u64(..blocks),
             };
             let at = index as usize * BLOCK_BYTES;
             let block = block(&mut random);
@@ -209,6 +213,26 @@ mod tests {
             rested as f64 <= 1.15 * compacted as f64 && at_stop as f64 <= 1.15 * compacted as f64
         );
         assert!(before as f64 > 1.3 * compacted as f64);
+    }
+
+    /// The room that is kept for trims is little of it, too.
+    #[test]
+    fn a_small_disk_that_rests_becomes_as_dense_as_compacting_makes_it() {
+        for blocks in [100, 200, 400, 600, 1000] {
+            let storage = MemoryStorage::new();
+            let (disk, expected) = written_of(&storage, 4205 + blocks, blocks);
+            disk.rest().finish(&|| true).unwrap();
+            let rested = disk.stats().file_bytes;
+            check(&disk, &expected);
+            disk.close().unwrap();
+            drop(disk);
+            let disk = Disk::open(&storage, "disk", DiskOptions::compacting()).unwrap();
+            disk.compact().unwrap();
+            let compacted = disk.stats().file_bytes;
+            println!("{blocks} blocks: {rested} bytes at rest, {compacted} by compacting");
+            let most = (1.15 * compacted as f64) as u64;
+            assert!(rested <= most, "{rested} bytes, at most {most}");
+        }
     }
 
     #[test]
