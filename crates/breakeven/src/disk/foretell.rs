@@ -70,14 +70,14 @@ pub fn predict(
     disk.checkpoint()?;
     let stats = disk.stats();
     let scaled = |bytes: u64| (bytes as f64 * data_bytes as f64 / sampled_bytes as f64) as u64;
-    // The segments that are begun or kept are there once.
-    let live_bytes = stats.live_bytes.unwrap_or(0);
+    // The free segments are there once.
+    let held_bytes = stats.held_bytes.unwrap_or(0);
     Ok(Foreseen {
         data_bytes,
         sampled_bytes,
         zero_bytes: scaled(zero_bytes),
         duplicate_bytes: scaled(found_bytes),
-        file_bytes: stats.file_bytes + scaled(live_bytes) - live_bytes,
+        file_bytes: stats.file_bytes + scaled(held_bytes) - held_bytes,
     })
 }
 
