@@ -524,18 +524,18 @@ impl Blocks {
     /// Shrinks until so much was read.
     fn shrink_within(&self, budget_bytes: u64, recodes: bool) -> Result<Cleaned> {
         let mut sum = Cleaned::default();
-        let mut idle = 0;
+        let (mut idle, mut least_bytes) = (0, self.inner.shared.state().segments.end(0));
         while idle < IDLE_ROUNDS_MAX && sum.read_bytes < budget_bytes && self.can_shrink() {
-            let before = self.inner.shared.state().segments.end(0);
             let left_bytes = budget_bytes - sum.read_bytes;
             let cleaned = self.clean_by(Aim {
                 budget_bytes: left_bytes.min(self.inner.options.checkpoint_bytes),
                 recodes,
                 ..Aim::of(&self.inner.options)
             });
-            // What a cleaning freed is cut off behind the next one.
-            let after = self.inner.shared.state().segments.end(0);
-            idle = if after < before { 0 } else { idle + 1 };
+            // What a cleaning freed is cut off behind the next one. A length that comes and goes is none that got shorter.
+            let file_bytes = self.inner.shared.state().segments.end(0);
+            idle = if file_bytes < least_bytes { 0 } else { idle + 1 };
+            least_bytes = least_bytes.min(file_bytes);
             if idle == IDLE_ROUNDS_MAX || cleaned.is_err() {
                 self.note_least_length();
             }
