@@ -488,7 +488,8 @@ impl Blocks {
         };
         // A segment that the file grows by has room for one.
         let file_bytes = shared.state().segments.end(SEGMENTS_START);
-        let record_bytes = goal::segment_bytes(file_bytes, payload.segment_bytes_min.into());
+        let least_bytes = payload.segment_bytes_min.into();
+        let record_bytes = goal::segment_bytes(file_bytes, least_bytes, options.reserve);
         let inner = Inner {
             file,
             options,
