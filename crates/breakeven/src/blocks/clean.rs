@@ -534,7 +534,11 @@ impl Blocks {
             });
             // What a cleaning freed is cut off behind the next one. A length that comes and goes is none that got shorter.
             let file_bytes = self.inner.shared.state().segments.end(0);
-            idle = if file_bytes < least_bytes { 0 } else { idle + 1 };
+            idle = if file_bytes < least_bytes {
+                0
+            } else {
+                idle + 1
+            };
             least_bytes = least_bytes.min(file_bytes);
             if idle == IDLE_ROUNDS_MAX || cleaned.is_err() {
                 self.note_least_length();

@@ -662,11 +662,7 @@ impl Log {
     /// Returns how long the next segment is that the file grows by.
     pub(super) fn next_segment_bytes(&self) -> u64 {
         let end = self.segments.end(SEGMENTS_START);
-        segment_bytes(
-            end,
-            self.geometry.segment_bytes_min,
-            self.geometry.reserve,
-        )
+        segment_bytes(end, self.geometry.segment_bytes_min, self.geometry.reserve)
     }
 
     fn limit_bytes(&self) -> u64 {
