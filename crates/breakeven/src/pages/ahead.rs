@@ -1,30 +1,30 @@
-//! What a long transaction writes is held back until there is enough of it for several threads to encode together.
+//! A long transaction's blocks are held back until there are enough for several threads to encode together.
 //!
-//! A transaction of a few pages never gets here: starting threads takes longer than encoding them. The threads end with each
-//! batch, so that nothing of them is left where a process forks.
+//! A transaction of a few pages never gets here: starting threads takes longer than encoding them. The threads end with
+//! each batch, so that nothing of them is left where a process forks.
 
 use std::collections::BTreeMap;
 
 use crate::blocks::{Blocks, ChosenEncoding, EncodedBlock};
 use crate::error::{Error, Result};
 
-/// What is encoded together, at most: some milliseconds of work, beside which starting a thread is little.
+/// The most raw bytes that are encoded together: some milliseconds of work. Starting a thread costs little beside that.
 const BATCH_BYTES: usize = 1 << 20;
-/// What must be to be had before threads are started: their stacks of 2 MiB, and what the C library keeps for each. It is
-/// more than 32 MiB, up to which glibc would remember how long an allocation was and map no others below that.
+/// Memory that must be free before threads start: their stacks of 2 MiB, and the C library's data for each. It exceeds
+/// 32 MiB. For a freed allocation up to that length glibc raises its threshold, and maps no shorter ones.
 const THREADS_BYTES: usize = 33 << 20;
-/// What a transaction writes before anything is held back.
+/// Bytes that a transaction writes before anything is held back.
 const SHORT_BYTES: usize = 256 << 10;
 
 /// Blocks of a transaction by their index.
 pub(super) type Batch = BTreeMap<u64, Vec<u8>>;
 
-/// What is held back of a transaction.
+/// The blocks of a transaction that are held back.
 #[derive(Default)]
 pub(super) struct Held {
     blocks: Batch,
     bytes: usize,
-    /// What the transaction was given before.
+    /// Bytes that the transaction wrote before the first held block.
     given_bytes: usize,
 }
 
@@ -57,8 +57,8 @@ impl Held {
     }
 }
 
-/// Encodes blocks of a volume by several threads; how each is, is chosen one after the other, so that the same blocks make the
-/// same bytes whatever the threads are.
+/// Encodes blocks of a volume by several threads. The method of each block is chosen one after the other, so the same
+/// blocks make the same bytes with any number of threads.
 pub(super) fn encode(
     blocks: &Blocks,
     volume: u32,
@@ -75,7 +75,7 @@ pub(super) fn encode(
             .map(|(chosen, block)| blocks.encode_as(chosen, block));
         encoded.collect()
     };
-    // Where the system has no memory for what it keeps of a thread, it ends the process when the thread begins.
+    // The system ends the process if it has no memory for a thread's data when the thread begins.
     let threads = match Error::try_memory(THREADS_BYTES, "threads") {
         Ok(()) => threads.max(1),
         Err(_) => 1,

@@ -1,5 +1,5 @@
-//! Power cuts within transactions over several databases: two compressed ones, and a plain one that does what SQLite does.
-//! Whatever order they are opened in then, all are as they were or all as they are to be.
+//! Power cuts within transactions over several databases: two compressed ones, and a plain one that behaves as SQLite
+//! does. Afterwards the databases are opened in any order. All have their old content, or all have the new one.
 
 use std::collections::BTreeSet;
 use std::io::{IoSlice, IoSliceMut};
@@ -21,7 +21,7 @@ const PAGES: usize = 8;
 const NUMBER_AT: usize = 24;
 const COMPRESSED: [&str; 2] = ["a", "c"];
 const PLAIN: &str = "b";
-/// What a plain database's journal begins with.
+/// The first bytes of a plain database's journal.
 const HOT: &[u8; 8] = b"\xD9\xD5\x05\xF9\x20\xA1\x63\xD7";
 /// Transactions of a run.
 const TRANSACTIONS: u64 = 12;
@@ -104,7 +104,7 @@ fn named_in(journal: &[u8]) -> Option<String> {
     is_named.then(|| String::from_utf8(name.to_vec()).unwrap())
 }
 
-/// What SQLite does with a plain database of one number.
+/// SQLite's steps with a plain database of one number.
 struct Plain<'a>(&'a dyn Storage);
 
 impl Plain<'_> {
@@ -137,7 +137,7 @@ impl Plain<'_> {
         self.write_file(PLAIN, 0, &number.to_le_bytes());
     }
 
-    /// The last phase, or what an opening does with a journal that is left.
+    /// The last phase, or the treatment of a left journal by an opening.
     fn recover(&self) {
         let Some(journal) = read_file(self.0, "b-journal") else {
             return;
@@ -247,7 +247,7 @@ fn recover(storage: &Arc<dyn Storage>, random: &mut Rng) -> std::result::Result<
         let mut connection = connect(storage, name, seed, is_read_only);
         number_of(&mut connection).map_err(|error| format!("{name}: {error}"))
     };
-    // Who only reads sees what there will be, and changes nothing.
+    // A connection that only reads sees the content that is to come, and changes nothing.
     let foreseen = match random.bool() {
         true => Some((read("a", true)?, read("c", true)?)),
         false => None,
@@ -281,7 +281,7 @@ fn recover(storage: &Arc<dyn Storage>, random: &mut Rng) -> std::result::Result<
     }
 }
 
-/// What was tried.
+/// Counts of the cases tried.
 #[derive(Debug, Default)]
 struct Tried {
     images: u64,
@@ -366,7 +366,7 @@ fn no_power_cut_tears_a_transaction_over_several_databases() {
     assert!(images > 2000 && second_images > 500 && outcomes[1] > 200);
 }
 
-/// The proof finds what it is there for.
+/// The proof finds the fault it is there for.
 #[test]
 fn a_part_that_does_not_wait_for_the_others_is_noticed() {
     for bug in [SeededBug::CoordinatorIgnored, SeededBug::PartUntold] {

@@ -1,9 +1,9 @@
 //! One connection to a compressed database, in SQLite's terms: lock, read, write, commit, unlock.
 //!
-//! Under SHARED a connection reads a snapshot, whoever writes meanwhile; RESERVED is refused if the snapshot is not
-//! the newest then. The first write begins a transaction of the store, which
-//! SQLite allows under EXCLUSIVE alone. It is prepared, synced and published, as SQLite's commit has three steps; to unlock
-//! before the last one takes it back, and nobody saw any of it.
+//! Under SHARED a connection reads a snapshot, and others may write meanwhile. RESERVED is refused if the snapshot is
+//! not the newest then. The first write begins a transaction of the store, which SQLite allows under EXCLUSIVE alone.
+//! SQLite's commit has three steps: the transaction is prepared, synced and published. An unlock before the last step
+//! takes it back, and nobody saw any of it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::storage::{FileStatus, StorageFile};
 
-/// Trunks of the freelist in a row that had nothing to trim, after which a walk ends: what lies behind was
-/// trimmed when it was freed.
+/// A walk ends after this many trunks of the freelist in a row with nothing to trim. Leaves behind them were trimmed
+/// when they were freed.
 const IDLE_TRUNKS: usize = 2;
 
 /// Steps in a row by which a file got no shorter, after which it gets no shorter.
@@ -32,7 +32,7 @@ const IDLE_STEPS: usize = 4;
 /// Where the header counts changes.
 const CHANGES_AT: u64 = 24;
 
-/// What a connection sees.
+/// The content that a connection sees.
 enum View {
     /// It holds no lock.
     None,
@@ -51,7 +51,7 @@ impl View {
         Ok(())
     }
 
-    /// Returns what the record of a block takes, 0 for a hole.
+    /// Returns the bytes of a block's record, 0 for a hole.
     fn stored_bytes(&self, volume: u32, index: u64) -> Result<u64> {
         match self {
             View::None => Ok(0),
@@ -64,8 +64,8 @@ impl View {
     }
 }
 
-/// The last block that was decoded for a read of a part of it: SQLite looks at 16 bytes of the first page
-/// whenever it begins to read.
+/// The last block that was decoded for a read of a part of it. SQLite reads 16 bytes of the first page whenever it
+/// begins to read.
 #[derive(Default)]
 struct LastBlock {
     location: Option<Location>,
@@ -73,7 +73,7 @@ struct LastBlock {
     bytes: Vec<u8>,
 }
 
-/// What trimming gave back.
+/// Space that trimming gave back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trimmed {
     /// How many blocks became holes.
@@ -90,14 +90,14 @@ pub struct Connection {
     queue: WriterQueue,
     /// There from the first lock on.
     opened: Option<Opened>,
-    /// Whether what is read is neither looked for in the cache nor kept there.
+    /// Whether reads bypass the cache: nothing is looked for in it or kept there.
     is_past_cache: bool,
     extent: Extent,
     /// Where the database lay before this transaction wrote that its pages have another length.
     before: Option<Extent>,
-    /// What was prepared as one part of a transaction over several databases.
+    /// The prepared part of a transaction over several databases.
     part: Option<AttachedPart>,
-    /// How long the database is to be when what was prepared is published: nothing that a commit writes is cut off.
+    /// The length of the database after the prepared changes are published. Nothing that a commit writes is cut off.
     cut: Option<u64>,
     last: LastBlock,
     /// Blocks that the transaction is still to be given, encoded by several threads together.
@@ -141,23 +141,23 @@ impl Connection {
         })
     }
 
-    /// Goes on with what other connections of the process have of the same file, under whatever name they opened it; before
-    /// the first lock.
+    /// Shares the store that other connections of the process have open on the same file, under any name. Call it
+    /// before the first lock.
     pub fn share(mut self, store: Arc<PageStore>) -> Connection {
         assert!(self.opened.is_none(), "before the first lock");
         self.store = store;
         self
     }
 
-    /// Locks as SQLite does without a write-ahead log, from the next lock on: who reads keeps writers out, and
-    /// writers keep this connection out.
+    /// Locks as SQLite does without a write-ahead log, from the next lock on. Readers keep writers out, and writers
+    /// keep this connection out.
     pub fn keep_writers_out(&mut self) {
         assert_eq!(self.level(), LockLevel::None, "between two locks");
         self.locks = Locks::new(Arc::clone(&self.file));
     }
 
-    /// Reads from the file from now on, whatever the cache has, and leaves the cache to others: for who reads everything
-    /// once.
+    /// Reads from the file from now on, past the cache, and leaves the cache to others. For callers that read
+    /// everything once.
     pub fn read_past_cache(&mut self) {
         self.is_past_cache = true;
     }
@@ -170,7 +170,7 @@ impl Connection {
         self.file.status()
     }
 
-    /// Returns what the file is by its first bytes, under whatever name it was opened.
+    /// Returns the kind of the file by its first bytes, under any name.
     ///
     /// # Errors
     /// Those of reading.
@@ -220,14 +220,14 @@ impl Connection {
         self.locks.raise(to)
     }
 
-    /// Returns whether the last lock was refused because somebody committed since this connection began to read:
-    /// it will not be given before it has read anew.
+    /// Returns whether the last lock was refused because another connection committed since this one began to read.
+    /// This connection gets no such lock until it reads again.
     pub fn is_stale(&self) -> bool {
         self.is_stale
     }
 
-    /// Lowers the lock to SHARED or to none. Changes that were not committed are taken back. A connection that has written
-    /// for a while lets others in that wait for that, and waits a moment for them.
+    /// Lowers the lock to SHARED or to none. Changes that were not committed are taken back. A connection that has
+    /// written for a while lets others in that wait for that, and waits a moment for them.
     ///
     /// # Errors
     /// Those of unlocking.
@@ -264,17 +264,18 @@ impl Connection {
         viewed.map(|()| seen.filter(|_| to == LockLevel::None))
     }
 
-    /// Does the last work of a process: if this is its last connection, and nobody keeps it from that, it gives back the end
-    /// of a file that is too long, and tells in the file where it ends. Nothing is lost without it: by what is told alone
-    /// it can be known what is lost later.
+    /// Does the last work of a process. If this is the process's last connection and no lock is in the way, it cuts the
+    /// end of a file that is too long. It also records in the file where it ends. Nothing is lost without it. The
+    /// record is the only way to see later that a file was cut short.
     ///
     /// # Errors
     /// Those of locking, reading and writing.
     ///
     /// # Cost
-    /// Nothing where this process wrote nothing and the file is no longer than it is to be. Else as much as
-    /// [`Blocks::cleaning_allowance`] says, under a lock for each [`PageOptions::checkpoint_bytes`](super::PageOptions) of it; where
-    /// this process wrote nothing, under one such lock, since nobody expects to wait for a reader.
+    /// The cleaning is nothing where this process wrote nothing and the file has no more than its due length. Else it
+    /// is as much as [`Blocks::cleaning_allowance`] says, under a lock for each
+    /// [`PageOptions::checkpoint_bytes`](super::PageOptions) of it. A process that wrote nothing cleans under one such
+    /// lock, since nobody expects to wait for a reader.
     pub fn close(&mut self) -> Result<Cleaned> {
         let opened = self.opened.as_ref();
         let Some(blocks) = opened.map(|opened| opened.blocks.clone()) else {
@@ -284,7 +285,7 @@ impl Connection {
         if !is_last || self.level() > LockLevel::None || self.store.options().is_read_only {
             return Ok(Cleaned::default());
         }
-        // Who writes expects to wait for others that write, and hardly for a reader.
+        // Writers expect to wait for other writers, and hardly for a reader.
         let steps_max = if blocks.has_written() { usize::MAX } else { 1 };
         let shortened = self.give_back_all(&blocks, steps_max);
         let told = match blocks.has_written() {
@@ -329,7 +330,7 @@ impl Connection {
     }
 
     fn tell_end(&mut self, blocks: &Blocks) -> Result<()> {
-        // Nobody else writes then, and who reads is not kept from it. Others may have written since.
+        // Nobody else writes under this lock, and it does not stop readers. Others may have written since.
         let told = match self.lock(LockLevel::Reserved) {
             Ok(true) => blocks.tell_end(),
             locked => locked.map(drop),
@@ -346,7 +347,7 @@ impl Connection {
         self.locks.is_reserved()
     }
 
-    /// Sees what is newest, under SHARED.
+    /// Moves to the newest content, under SHARED.
     fn look(&mut self) -> Result<()> {
         let opened = self.store.opened()?;
         // The file may have been replaced since: locks of one keep nobody from the other.
@@ -362,8 +363,8 @@ impl Connection {
         self.see(snapshot)
     }
 
-    /// Removes what another process left beside the database that had a part in a transaction over several, and died, if
-    /// nobody reads through this connection or writes. Who opens the database does so by itself.
+    /// Removes the journal of a transaction over several databases that a dead process left beside this one, if nobody
+    /// reads through this connection or writes. Opening the database does the same.
     ///
     /// # Errors
     /// Those of locking, reading and removing.
@@ -381,7 +382,7 @@ impl Connection {
         cleared.map(drop)
     }
 
-    /// Removes what a process left that had a part in a transaction over several databases, if nobody writes.
+    /// Removes the journal of a dead process's part in a transaction over several databases, if nobody writes.
     fn clear_part(&mut self, seen: Snapshot) -> Result<Snapshot> {
         let before = self.level();
         if !self.locks.raise(LockLevel::Reserved)? {
@@ -398,7 +399,8 @@ impl Connection {
         newest
     }
 
-    /// Returns what is newest. A commit that its writer did not live to publish is ended first, by whoever can.
+    /// Returns the newest content. If a writer died before it published a commit, the first connection that can ends it
+    /// here.
     fn newest(&mut self) -> Result<Snapshot> {
         let blocks = self.blocks()?.clone();
         let before = self.level();
@@ -429,8 +431,8 @@ impl Connection {
         ended
     }
 
-    /// Sees what is newest, under RESERVED, from where on nobody else writes; returns whether it is what was seen
-    /// before, if that was under a lock of the caller's.
+    /// Moves to the newest content, under RESERVED: from there on nobody else writes. Returns whether that is the
+    /// content seen before, if a lock of the caller's covered it.
     fn look_again(&mut self, before: LockLevel) -> Result<bool> {
         let snapshot = self.newest()?;
         let is_seen = match &self.view {
@@ -444,13 +446,13 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sees what this process knows, under RESERVED at least.
+    /// Moves to the newest content that this process knows, under RESERVED at least.
     fn take_snapshot(&mut self) -> Result<()> {
         let snapshot = self.blocks()?.try_snapshot()?;
         self.see(snapshot)
     }
 
-    /// Takes back what was changed, whether it was prepared or not, and sees what was before.
+    /// Takes the changes back, prepared or not, and returns to the content before.
     ///
     /// # Errors
     /// As [`Connection::lock`].
@@ -464,15 +466,15 @@ impl Connection {
         };
         self.held = Held::default();
         let (taken, part) = (transaction.abort(), self.part.take());
-        // What may be found again keeps its journal.
+        // A part that may come back after a crash keeps its journal.
         if let (Ok(()), Some(part)) = (&taken, part) {
             part.end();
         }
         taken.and_then(|()| self.take_snapshot())
     }
 
-    /// Ends what was prepared, for who rolls it back: takes it back, unless it is a part of a transaction that is committed
-    /// already.
+    /// Ends the prepared changes where the caller rolls back. They are taken back, unless they are part of a
+    /// transaction over several databases that is committed already.
     ///
     /// # Errors
     /// As [`Connection::take_back`] and [`Connection::publish`].
@@ -516,7 +518,7 @@ impl Connection {
     /// SQLite looks at the header before it locks, and looks again.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if what lies there is not what was written, and those of reading.
+    /// [`Error::Corrupt`] if the stored bytes differ from the written ones, and those of reading.
     pub fn read(&mut self, offset: u64, target: &mut [u8]) -> Result<usize> {
         let is_borrowed = self.borrow_lock()?;
         let read = match self.view {
@@ -557,8 +559,7 @@ impl Connection {
             }
         }
         serve_versions(offset, target);
-        // SQLite asks for these bytes alone to learn whether what it caches is still true. One that has the
-        // database for itself counts its first transaction only.
+        // SQLite asks for these bytes alone to learn whether its cache is still true.
         if (offset, count) == (CHANGES_AT, 16) {
             let is_other = match &self.view {
                 View::Read(snapshot) => self.seen.is_some_and(|seen| seen != snapshot.commit()),
@@ -591,7 +592,7 @@ impl Connection {
         }
     }
 
-    /// Reads a block that was not written in pages of the new length as it was before; zeros if there are no such.
+    /// Reads a block as it was before, where it was not written in pages of the new length; zeros if it did not exist.
     fn read_before(&self, transaction: &Transaction, index: u64, target: &mut [u8]) -> Result<()> {
         target.fill(0);
         let Some(before) = &self.before else {
@@ -670,8 +671,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins to write blocks that others encode, of pages of so many bytes; returns what encodes them, and the volume they
-    /// go to with the length of its blocks.
+    /// Begins to write blocks that others encode, with pages of `page_bytes`. Returns the encoder, the volume and the
+    /// length of its blocks.
     ///
     /// # Errors
     /// As [`Connection::write`].
@@ -700,7 +701,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns what is seen, to be read by several threads; under a lock, without changes.
+    /// Returns the connection's view, for several threads to read; under a lock, without changes.
     ///
     /// # Errors
     /// [`Error::Invalid`] otherwise.
@@ -740,7 +741,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Gives the transaction what is held.
+    /// Gives the held blocks to the transaction.
     fn give_held(&mut self) -> Result<()> {
         let held = self.held.take();
         if held.is_empty() {
@@ -755,8 +756,9 @@ impl Connection {
         })
     }
 
-    /// Returns the length of pages that a write of the header changes, if pages of that length have other blocks. `VACUUM`
-    /// behind `PRAGMA page_size` and a backup write pages in pieces of the old length: the header alone tells.
+    /// Returns the length of pages that a write of the header changes, if pages of that length have other blocks.
+    /// `VACUUM` behind `PRAGMA page_size` and a backup write pages in pieces of the old length. Only the header has the
+    /// new one.
     fn changed_page_bytes(&mut self, offset: u64, source: &[u8]) -> Result<Option<usize>> {
         if offset > 0 || self.before.is_some() {
             return Ok(None);
@@ -781,13 +783,14 @@ impl Connection {
         self.create_volume(page_bytes)
     }
 
-    /// Brings what was not written again into the new volume, as far as the database goes, and gives up the old one.
+    /// Copies the blocks that were not rewritten into the new volume, up to the database's end, and gives up the old
+    /// volume.
     fn leave_before(&mut self) -> Result<()> {
         let Some(before) = self.before else {
             return Ok(());
         };
         let block_bytes = u64::from(self.extent.block_bytes);
-        // What lies behind the pages that the header counts is about to be cut off.
+        // Pages behind the header's count are about to be cut off.
         let meant = self.header()?.and_then(|header| header.size_bytes);
         let end = meant.unwrap_or(u64::MAX).min(before.size_bytes);
         let mut block = vec![0; block_bytes as usize];
@@ -825,7 +828,7 @@ impl Connection {
 
     fn begin(&mut self) -> Result<()> {
         if self.is_prepared() {
-            // SQLite writes behind a sync to roll back what it synced: to what was before.
+            // A write of SQLite behind a sync means that it rolls back the synced changes.
             self.take_back()?;
         }
         if matches!(self.view, View::Write(_)) {
@@ -851,7 +854,7 @@ impl Connection {
         }
     }
 
-    /// Cuts the database, or makes it longer by zeros; what is prepared when it is published.
+    /// Cuts the database, or makes it longer by zeros. Prepared changes are cut when they are published.
     ///
     /// # Errors
     /// As [`Connection::write`].
@@ -910,8 +913,8 @@ impl Connection {
     /// Writes the changes, which nobody else sees before they are published.
     ///
     /// # Errors
-    /// Those of the store. The changes are then taken back, and found by nobody; where that fails too, they may be found
-    /// when it is opened again.
+    /// Those of the store. The changes are then taken back, and nobody sees them. Where that fails too, the next
+    /// opening may find them.
     pub fn prepare(&mut self) -> Result<()> {
         self.end_changes()?;
         let part = self.part.as_ref();
@@ -927,9 +930,10 @@ impl Connection {
         prepared
     }
 
-    /// As [`Connection::prepare`], of one part of a transaction over several databases, which SQLite commits by the removal of
-    /// its super-journal: if this process dies before it publishes, the changes are there if that is gone, and are not if
-    /// it is there. A journal beside the database says so to others until then.
+    /// As [`Connection::prepare`], for one part of a transaction over several databases. SQLite commits such a
+    /// transaction by the removal of its super-journal. If this process dies before it publishes, the changes count if
+    /// the super-journal is gone, and do not count if it is there. Until then a journal beside the database says so to
+    /// others.
     ///
     /// # Errors
     /// As [`Connection::prepare`], and those of making the journal.
@@ -970,7 +974,7 @@ impl Connection {
         noted
     }
 
-    /// Tells a transaction that finds little room what trimming will free behind it.
+    /// If a transaction finds little room, reports to it how much trimming will free behind it.
     fn promise(&mut self) -> Result<()> {
         let must_free = match &mut self.view {
             View::Write(transaction) => transaction.must_free(),
@@ -983,7 +987,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes what was prepared visible, all at once. Where it was not synced it is as durable as what was only committed.
+    /// Makes prepared changes visible, all at once. Without a sync before they are only as durable as a commit.
     ///
     /// # Errors
     /// Those of [`Connection::prepare`] and [`Connection::sync`], if either failed.
@@ -1000,7 +1004,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the transaction, and sees what there is then.
+    /// Ends the transaction, and moves to the content that results.
     fn end(&mut self, end: impl FnOnce(Transaction) -> Result<u64>) -> Result<()> {
         let transaction = match std::mem::replace(&mut self.view, View::None) {
             View::Write(transaction) => transaction,
@@ -1014,7 +1018,7 @@ impl Connection {
         if committed.is_ok() && !is_durable {
             self.store.note_commit();
         }
-        // The transaction is there, or is not, whatever is seen of it now: without a snapshot reads are refused.
+        // The transaction is there, or is not, with or without a view of it now. Without a snapshot reads are refused.
         let _ = self.take_snapshot();
         if let (Ok(_), View::Read(snapshot)) = (&committed, &self.view) {
             let located = snapshot.locate(extent.volume, self.last.index);
@@ -1023,10 +1027,10 @@ impl Connection {
         committed.map(drop)
     }
 
-    /// Makes what was committed durable, or prepared.
+    /// Makes committed or prepared changes durable.
     ///
     /// # Errors
-    /// Those of syncing, after which the store refuses changes. What was prepared is taken back then, as by
+    /// Those of syncing, after which the store refuses changes. Prepared changes are then taken back, as by
     /// [`Connection::prepare`].
     pub fn sync(&mut self) -> Result<()> {
         match (&mut self.view, &self.opened) {
@@ -1036,9 +1040,9 @@ impl Connection {
         }
     }
 
-    /// Cuts what was to be cut behind what was published, and makes holes of the leaves of the freelist, whose contents
-    /// mean nothing. Losing this in a crash is harmless. It must not come before the transaction that freed them is final: SQLite keeps no
-    /// journal of them.
+    /// Carries out the cuts behind the published changes, and punches holes for the freelist's leaves, whose contents
+    /// mean nothing. Losing this in a crash is harmless. It must not come before the transaction that freed them is
+    /// final: SQLite keeps no journal of them.
     ///
     /// # Errors
     /// As [`Connection::write`].
@@ -1070,11 +1074,11 @@ impl Connection {
         Ok(trimmed)
     }
 
-    /// Cleans the compressed file if that is due, so that it keeps its length, and gives its end back if it is too long and
-    /// nobody reads; under EXCLUSIVE, without changes. Losing this in a crash is harmless.
+    /// Cleans the compressed file if that is due, so that it keeps its length. Cuts its end if it is too long and
+    /// nobody reads. Call it under EXCLUSIVE, without changes. Losing this in a crash is harmless.
     ///
     /// # Errors
-    /// Those of the store. What was committed is there all the same.
+    /// Those of the store. Committed changes remain.
     pub fn tidy(&mut self) -> Result<Cleaned> {
         let blocks = self.blocks()?;
         if !blocks.is_cleaning_due() && !blocks.is_giving_back_due() {
@@ -1099,7 +1103,7 @@ impl Connection {
     /// As [`Connection::trim`] and [`Connection::tidy`].
     pub fn shrink(&mut self) -> Result<(Trimmed, Cleaned)> {
         let dying_bytes = self.trimmable_bytes()?;
-        // What was seen keeps nothing from being freed.
+        // The old view no longer keeps segments from being freed.
         self.view = View::None;
         let is_sparse = self.blocks()?.is_sparse(dying_bytes);
         self.take_snapshot()?;
@@ -1112,12 +1116,13 @@ impl Connection {
         Ok((trimmed, cleaned))
     }
 
-    /// Writes all pages again, as dense as [`PageOptions`](super::PageOptions) say, and makes the
-    /// file as short as its options ask for; under EXCLUSIVE, without changes. Losing this in a crash is harmless.
-    /// `progress` hears how many of how many segments of the file are done.
+    /// Writes all pages again, as dense as [`PageOptions`](super::PageOptions) say, and makes the file as short as its
+    /// options ask for. Call it under EXCLUSIVE, without changes. Losing this in a crash is harmless. `progress` hears
+    /// how many of how many segments of the file are done.
     ///
     /// # Errors
-    /// As [`Connection::tidy`], and [`Error::Interrupted`] if it is not to go on: the file may be longer then than it was.
+    /// As [`Connection::tidy`], and [`Error::Interrupted`] if it is not to go on: the file may be longer then than it
+    /// was.
     pub fn rewrite(&mut self, progress: Progress<'_>) -> Result<Cleaned> {
         self.clean_with(|blocks| blocks.rewrite_with(progress))
     }
@@ -1126,7 +1131,7 @@ impl Connection {
         if matches!(self.view, View::Write(_)) || self.level() != LockLevel::Exclusive {
             return Err(Error::invalid("database", "cleaned while it is in use"));
         }
-        // The snapshot would keep what is freed.
+        // The snapshot would keep the freed blocks.
         self.view = View::None;
         let cleaned = clean(self.blocks()?);
         self.take_snapshot()?;
@@ -1157,7 +1162,7 @@ impl Connection {
         Ok(Header::parse(&bytes[..read]))
     }
 
-    /// Returns what the blocks take that trimming would free.
+    /// Returns the bytes of the blocks that trimming would free.
     fn trimmable_bytes(&mut self) -> Result<u64> {
         let Some(header) = self.header()? else {
             return Ok(0);
@@ -1220,7 +1225,7 @@ impl Connection {
         }
     }
 
-    /// Returns where a page lies in the file, and what it takes; under a lock.
+    /// Returns a page's position in the file and the bytes it takes; under a lock.
     ///
     /// # Errors
     /// As [`Connection::read`].
@@ -1244,7 +1249,7 @@ impl Connection {
         Ok((address, bytes))
     }
 
-    /// Adds up what the pages take; under a lock, without changes.
+    /// Adds up the pages' space; under a lock, without changes.
     ///
     /// # Errors
     /// As [`Connection::read`], and [`Error::Corrupt`] if that is more than the file has.
@@ -1282,7 +1287,7 @@ impl Connection {
         Ok(space)
     }
 
-    /// Writes down what a later opening would have to read from the log, under EXCLUSIVE.
+    /// Writes a checkpoint, so that a later opening need not read the log, under EXCLUSIVE.
     ///
     /// # Errors
     /// Those of writing.
@@ -1292,7 +1297,7 @@ impl Connection {
     }
 }
 
-/// What a connection sees at one moment.
+/// The content that a connection sees at one moment.
 #[derive(Clone)]
 pub(super) struct Seen {
     snapshot: Arc<Snapshot>,
@@ -1300,7 +1305,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Returns the first place at or behind `offset` where anything is stored: what lies before it is zeros.
+    /// Returns the first place at or behind `offset` where anything is stored. Everything before it is zeros.
     ///
     /// # Errors
     /// As [`Connection::read`].
@@ -1324,7 +1329,7 @@ impl Seen {
         self.extent.block_bytes.max(BLOCK_BYTES_MIN) as usize
     }
 
-    /// Reads what the database has at `offset`, where a block begins, past the cache: all of it must be there.
+    /// Reads the database at `offset`, where a block begins, past the cache. All of the target must be there.
     ///
     /// # Errors
     /// As [`Connection::read`].
@@ -1361,7 +1366,7 @@ fn read_cached(
             target.copy_from_slice(&block);
             Ok(())
         }
-        // So many read at once that the cache cannot lend what it has.
+        // So many read at once that the cache cannot lend its pages.
         Ok(_) | Err(Error::Limit { .. }) => snapshot.read_located(&location, target),
         Err(error) => Err(error),
     }
@@ -1371,8 +1376,8 @@ fn unseen() -> Error {
     Error::invalid("database", "read without a snapshot")
 }
 
-/// A header says that a rollback journal writes and reads the database: there is no write-ahead log here,
-/// whatever the database that was copied had. Returns whether that changed anything.
+/// Makes the header say that a rollback journal writes and reads the database. A compressed database has no write-ahead
+/// log, even where the database that was copied had one. Returns whether that changed anything.
 pub(super) fn serve_versions(offset: u64, bytes: &mut [u8]) -> bool {
     let mut is_changed = false;
     for at in VERSIONS_AT..VERSIONS_AT + 2 {

@@ -1,5 +1,5 @@
-//! A database that is made in an empty file: by whatever crash or fault it is ended, the file is empty still, or it is a
-//! database, and it is the same file.
+//! A database is made in an empty file, and a crash or fault ends that. Afterwards the same file is still empty, or it
+//! is a database.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -71,7 +71,8 @@ fn a_crash_leaves_an_empty_file_or_a_database() {
             let is_empty = match kind(&*storage).unwrap() {
                 FileKind::Empty => true,
                 FileKind::Compressed => false,
-                // Before the first sync. What it holds may be somebody's: it is refused, as SQLite would.
+                // Before the first sync. The content may belong to another program. It is refused, as SQLite would
+                // refuse it.
                 FileKind::Other if crash.damage == Damage::GarbageTail => {
                     let file = storage.open(NAME, OpenOptions::read_only()).unwrap();
                     return assert!(file.status().unwrap().size_bytes <= 16);
@@ -113,7 +114,7 @@ fn a_fault_leaves_the_file_as_it_was() {
                 Err(_) => {
                     failed += 1;
                     let is_empty = kind(&*storage).unwrap() == FileKind::Empty;
-                    // Who dies behind its last write has made it.
+                    // A process that dies behind its last write has made it.
                     let may_be_made = fault == FaultKind::ProcessDeath;
                     assert!(is_empty || may_be_made, "{fault:?} at {call}");
                     let again = PageStore::create(&*storage, NAME, options()).unwrap();

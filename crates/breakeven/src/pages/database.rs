@@ -1,5 +1,5 @@
-//! What is known of a SQLite database without SQLite: its header, kinds of pages, and the list of free
-//! pages. Everything read here may be anybody's bytes; what does not make sense is left alone.
+//! Facts about a SQLite database without SQLite: its header, kinds of pages, and the list of free pages. Everything
+//! read here may be bytes of any origin. Values that make no sense are left alone.
 
 use std::collections::HashSet;
 
@@ -12,10 +12,11 @@ use crate::error::Result;
 pub const PLAIN_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// The length of a database's header.
 pub const HEADER_BYTES: usize = 100;
-/// Where the header tells the versions that write and read it: 1 is a rollback journal, 2 is WAL.
+/// The header's bytes for the versions that write and read it: 1 is a rollback journal, 2 is WAL.
 pub(super) const VERSIONS_AT: usize = 18;
 const FREELIST_AT: usize = 32;
-/// The header's count of changes, of pages, and the count of changes of which that one is true.
+/// The offsets of three counts in the header: changes, pages, and the count of changes at which the count of pages was
+/// true.
 const COUNTS_AT: [usize; 3] = [24, 28, 92];
 
 /// A database's header, as far as it matters here.
@@ -29,7 +30,7 @@ pub struct Header {
     pub freelist_page: u32,
     /// How many pages are free.
     pub freelist_count: u32,
-    /// How long the database is by its header, if the header tells.
+    /// The database's length by its header, if the header has one.
     pub size_bytes: Option<u64>,
 }
 
@@ -59,7 +60,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(*bytes[at..].first_chunk().expect("four bytes"))
 }
 
-/// What a page is, by its first bytes: a class to choose methods by.
+/// The kind of a page, by its first bytes: a class to choose methods by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PageKind {
     /// The first page, with the header and the schema's root.
@@ -87,12 +88,12 @@ impl PageKind {
     }
 }
 
-/// An inner page stands above a hundred leaves or more. SQLite's own cache keeps most of them, but what comes to be
-/// read is read for all that is below.
+/// An inner page stands above a hundred leaves or more. SQLite's own cache keeps most of them. The rest are read for
+/// all pages below them.
 const INTERIOR_READS: f64 = 32.0;
 
-/// Returns what a page is to who chooses how it is stored. Pages of noise, such as hold pictures or what is compressed
-/// already, are of one class whatever they are to SQLite.
+/// Returns the kind of a page for the choice of its method. Pages of noise, such as pictures or compressed data, are of
+/// one class, of any kind to SQLite.
 pub(super) fn kind_of(page: &[u8]) -> Kind {
     let class = Class::glance(&Glance::of(page));
     if class == Class::INCOMPRESSIBLE {

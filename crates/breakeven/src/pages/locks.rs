@@ -1,13 +1,13 @@
 //! SQLite's locks, at SQLite's own bytes, by open file description.
 //!
-//! Who writes holds RESERVED from the moment it decides to until it has ended, so that there is one writer at a
-//! time. A connection that reads a snapshot needs no lock here to read; one that does not keeps writers
-//! out while it reads, and is kept out by them.
+//! A writer holds RESERVED from the moment it decides to write until it has ended, so there is one writer at a time. A
+//! connection that reads a snapshot needs no lock here to read. A connection without one keeps writers out while it
+//! reads, and writers keep it out.
 //!
-//! The bytes and their order are those of SQLite's file format and of its VFS for UNIX: a reader holds the
-//! range SHARED; who is about to write holds RESERVED; who waits for readers to leave holds PENDING,
-//! which keeps new ones out; and EXCLUSIVE is the whole range. So programs of both kinds keep out of each
-//! other's way, and `breakeven db` out of the way of either.
+//! The bytes and their order are those of SQLite's file format and of its VFS for UNIX. A reader holds the range
+//! SHARED. A connection about to write holds RESERVED. A connection that waits for readers to leave holds PENDING,
+//! which keeps new ones out. EXCLUSIVE is the whole range. So programs of both kinds keep out of each other's way, and
+//! `breakeven db` out of the way of either.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub enum LockLevel {
 pub(super) struct Locks {
     file: Arc<dyn StorageFile>,
     level: LockLevel,
-    /// Whether who reads keeps writers out.
+    /// Whether readers keep writers out.
     keeps_out: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Database pages over compressed blocks: a file that is read and written at any offset, with SQLite's locks
-//! and transactions, in the space that the pages take compressed.
+//! Database pages over compressed blocks: a file with reads and writes at any offset, with SQLite's locks and
+//! transactions. It takes the space of the compressed pages.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -12,10 +12,10 @@
 //! | `database` | a database's header, its kinds of pages, its list of free pages |
 //! | `transfer` | import, export and their proof |
 //!
-//! A database is one volume of a block store ([`crate::blocks`]), whose length in bytes is a note. It
-//! promises what the store does: a transaction is there whole or not at all, what was synced is there
-//! after a crash, and no read returns other bytes than were written. Between processes it keeps to SQLite's
-//! own locks as far as one writer at a time goes; readers have snapshots, which need none. It knows nothing of SQLite's programs, and calls none.
+//! A database is one volume of a block store ([`crate::blocks`]), whose length in bytes is a note. It keeps the store's
+//! promises. A transaction is there whole or not at all. Synced changes are there after a crash. No read returns other
+//! bytes than were written. Between processes SQLite's own locks allow one writer at a time. Readers have snapshots,
+//! which need no lock. The module knows nothing of SQLite's programs, and calls none.
 
 #![deny(unsafe_code)]
 

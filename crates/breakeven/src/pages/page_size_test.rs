@@ -1,5 +1,5 @@
-//! A database that is written again in pages of another length: what is there whenever the power is cut, what readers see,
-//! and that it is stored in blocks of that length.
+//! A database is written again in pages of another length. The tests check its content after a power cut at any moment,
+//! the readers' view, and that its blocks get that length.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
@@ -68,7 +68,7 @@ impl Content {
         }
     }
 
-    /// Reads what the header counts.
+    /// Reads the header's count.
     fn of(connection: &mut Connection) -> Result<Content> {
         let mut bytes = vec![0; connection.size_bytes()? as usize];
         connection.read(0, &mut bytes)?;
@@ -90,7 +90,7 @@ impl Content {
     }
 }
 
-/// What a transaction makes: other pages, some of them written, all that are new among them.
+/// The effect of a transaction: other pages, some of them written, and all the new ones written.
 #[derive(Clone)]
 struct Change {
     page_bytes: usize,
@@ -98,7 +98,7 @@ struct Change {
     /// One page in so many stays as it is; 0 for none.
     kept: usize,
     noise: u64,
-    /// How it is written: SQLite writes pieces of the old length, and what it spills before the header.
+    /// How it is written: SQLite writes pieces of the old length, and spills some pages before the header.
     is_in_old_pieces: bool,
     is_header_last: bool,
 }
@@ -125,7 +125,7 @@ impl Change {
         }
     }
 
-    /// Returns what it makes, and what it writes.
+    /// Returns the content after the change, and the pieces it writes.
     fn apply(&self, content: &Content) -> (Content, Vec<Range<usize>>) {
         let mut noise = Rng::with_seed(self.noise);
         let mut bytes = content.bytes.clone();
@@ -164,7 +164,7 @@ impl Change {
     }
 }
 
-/// Writes as SQLite does, which cuts what is too much off when the commit is final.
+/// Writes as SQLite does, which cuts the excess off when the commit is final.
 fn write(connection: &mut Connection, next: &Content, written: &[Range<usize>]) -> Result<()> {
     for piece in written {
         connection.write(piece.start as u64, &next.bytes[piece.clone()])?;
@@ -303,7 +303,8 @@ fn no_power_cut_loses_or_tears_a_change_of_the_page_size() {
     assert!(resized > 20, "{resized}");
 }
 
-/// Blocks follow the pages, who reads sees what was there, what fails leaves it, and nothing of the old volume stays.
+/// Blocks follow the pages, readers see the old content, a failed change leaves it, and nothing of the old volume
+/// stays.
 #[test]
 fn pages_of_another_length_are_stored_in_blocks_of_that_length() {
     let mut random = seeded("pages of another length", 2206);

@@ -28,7 +28,7 @@ fn page(seed: u64) -> Vec<u8> {
     line.bytes().cycle().take(4096).collect()
 }
 
-/// A store whose checksums are right, and whose note says what cannot be.
+/// A store with right checksums and an impossible note.
 #[test]
 fn a_length_that_cannot_be_is_refused() {
     for size_bytes in [2 * 4096 + 1, 1 << 48, u64::MAX] {
@@ -58,7 +58,7 @@ fn store(storage: &Arc<dyn Storage>) -> Arc<PageStore> {
     Arc::new(PageStore::new(Arc::clone(storage), "db", options))
 }
 
-/// A volume as long as a database can be, with two pages in it: what is done is counted.
+/// A volume of a database's greatest length, with two pages in it. The test counts the work done.
 #[test]
 fn what_is_not_stored_is_not_walked_over() {
     const SIZE_BYTES: u64 = 1 << 48;
@@ -289,8 +289,8 @@ fn who_asks_for_it_keeps_writers_out_and_is_kept_out() {
     assert_eq!(found[..], page(1)[..100]);
 }
 
-/// A database as SQLite would make it, as far as header and freelist go: pages 3 and 4 are leaves of the
-/// trunk on page 2.
+/// A database as SQLite would make it, as far as header and freelist go. Pages 3 and 4 are leaves of the trunk on page
+/// 2.
 fn with_freelist() -> Vec<u8> {
     let mut bytes: Vec<u8> = (1..=6).flat_map(page).collect();
     bytes[..16].copy_from_slice(PLAIN_MAGIC);
@@ -331,7 +331,7 @@ fn a_database_whose_length_changes_while_it_is_imported_makes_none() {
         let plain = with_freelist();
         file.write_at(&[std::io::IoSlice::new(&plain)], 0).unwrap();
         let to = (&storage, PageOptions::default());
-        // By somebody who asks for no locks.
+        // By a program that asks for no locks.
         let change = &mut |_, _| file.truncate(bytes).is_ok();
         let refused = import(&storage, ("plain", "db"), to, &|_| true, &pool(0), change);
         println!("{}", refused.unwrap_err());
@@ -466,7 +466,7 @@ fn commit_bytes(storage: &Arc<dyn Storage>, options: PageOptions) -> u64 {
         connection.commit().unwrap();
         connection.sync().unwrap();
     };
-    // The first makes a checkpoint of what it found.
+    // The first commit makes a checkpoint of the content it found.
     write(0);
     let before = bytes.load(Ordering::Relaxed);
     (1..=50).for_each(&mut write);
@@ -558,7 +558,7 @@ fn what_was_read_is_read_once_for_all_connections_until_it_is_written() {
         0,
         "another connection"
     );
-    // A commit changes what it wrote, for who sees it.
+    // A commit changes the blocks it wrote, for the connection that sees it.
     let before = numbers.clone();
     for index in [3, 77] {
         numbers[index] += 1000;
@@ -571,7 +571,7 @@ fn what_was_read_is_read_once_for_all_connections_until_it_is_written() {
     assert_eq!(reads_for(&mut reader, &before, &reads), 0);
     reader.unlock(LockLevel::None).unwrap();
     writer.unlock(LockLevel::None).unwrap();
-    // Who checks looks at the file, and takes nobody's room.
+    // A check reads the file, and takes nobody's room in the cache.
     let all_before = reads.load(Ordering::Relaxed);
     assert!(
         check(Arc::clone(&store), &mut |_, _| true)
@@ -606,8 +606,8 @@ fn a_check_puts_nothing_into_the_cache_and_none_is_kept_if_none_is_wanted() {
     }
 }
 
-/// A long transaction by several threads leaves the same bytes however many they are, shows what was written while it is
-/// held, and is taken back whole.
+/// A long transaction leaves the same bytes with any number of threads. Its writes are visible while they are held, and
+/// it is taken back whole.
 #[test]
 fn threads_change_nothing_but_the_time() {
     let page = |number: u64, salt: u64| {
@@ -633,7 +633,7 @@ fn threads_change_nothing_but_the_time() {
         for number in 1..1000 {
             connection.write(number * 4096, &page(number, 1)).unwrap();
         }
-        // What is held, what was given before, and what is written over while it is held.
+        // Held blocks, blocks written before them, and blocks overwritten while held.
         connection.write(998 * 4096, &page(998, 3)).unwrap();
         for (number, salt) in [(999, 1), (500, 1), (998, 3), (1, 1)] {
             check(&mut connection, number, salt);

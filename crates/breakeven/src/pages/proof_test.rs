@@ -1,4 +1,4 @@
-//! Power cuts, failing calls and full hosts under a compressed database: the proof harness, at the level of
+//! Power cuts, failing calls and full hosts under a compressed database. The proof harness runs at the level of
 //! SQLite's transactions, with the trimming and cleaning that follow each.
 
 use std::cell::Cell;
@@ -24,7 +24,7 @@ const PAGE_BYTES: usize = 512;
 const PAGES_MAX: [usize; 4] = [24, 24, 24, 120];
 /// The least segments: as short as they can be, or as a small database has them.
 const SEGMENT_BYTES: [u32; 3] = [8192, 8192, 16_384];
-/// Where the header counts changes, and where it tells of the freelist.
+/// The header's offset of the count of changes, and that of the freelist.
 const CHANGES_AT: usize = 24;
 const FREELIST_AT: usize = 32;
 
@@ -60,7 +60,7 @@ fn options(segment_bytes: u32) -> PageOptions {
     }
 }
 
-/// A database: its pages, of which the second lists free ones, as SQLite's would.
+/// A database as its pages. The second page lists free ones, as SQLite's would.
 #[derive(Clone)]
 struct Content(Vec<u8>);
 
@@ -110,7 +110,7 @@ impl Content {
     }
 }
 
-/// What one transaction writes.
+/// The writes of one transaction.
 #[derive(Clone)]
 struct Change {
     pages: usize,
@@ -140,7 +140,7 @@ impl Change {
         let kept = |number: &usize| !written.iter().any(|(at, _)| at + 1 == *number);
         let freed = match random.u8(..5) {
             0 => (4..=pages).filter(|_| random.bool()).filter(kept).collect(),
-            // What is not written stays free, or its content would have to mean something.
+            // Unwritten pages stay free: a page in use needs content that means something.
             _ => (content.free().into_iter())
                 .filter(|number| *number <= pages)
                 .filter(kept)
@@ -210,7 +210,7 @@ impl Proved {
         Ok(())
     }
 
-    /// Writes what differs, and makes it visible, after it is durable if it is to be.
+    /// Writes the differing pages and makes them visible, after a sync if they are to be durable.
     fn write(&mut self, next: &Content, is_durable: bool) -> Result<()> {
         let size_bytes = next.0.len();
         let free = self.content.free();
@@ -308,7 +308,7 @@ impl Subject for Proved {
         let written = self.write(&next, is_durable);
         if written.is_ok() {
             self.content = next;
-            // What goes wrong behind a transaction does not undo it, and is told to the next one.
+            // A fault behind a transaction does not undo it. The next transaction gets the error.
             let _ = self.connection.trim();
             let _ = self.clean(Connection::tidy);
             let mut header = [0; HEADER_BYTES];
@@ -365,8 +365,8 @@ fn no_full_host_loses_an_acknowledged_transaction_of_sqlite() {
     fill_disk::<Proved>(seed(2203), 60, first..first + 3 * segment_bytes).unwrap();
 }
 
-/// Behind the last connection of a process, whatever a file that was cut lacks is refused, and what it does not lack is right and
-/// told to be short, unless that is room that was never used.
+/// A file is cut behind the last connection of a process. A read is then refused, or it returns the right content. The
+/// cut counts as damage, unless only unused room was cut.
 #[test]
 fn no_database_that_was_cut_lacks_a_transaction() {
     let (mut refused, mut right) = (0, 0);

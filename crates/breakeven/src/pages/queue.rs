@@ -1,12 +1,13 @@
-//! Who waits to write, told to other connections by locks of the file, so that one that writes without end lets them in.
+//! Waiting writers, shown to other connections by locks of the file, so that a connection that writes without end lets
+//! them in.
 //!
-//! SQLite sleeps between two tries to get a lock, for up to a tenth of a second, and a program that writes one transaction
-//! after the other leaves the lock free for some microseconds only: another may come too late for ever. So who was refused
-//! twice in a row says until when it comes again, by the byte that it locks, and who has written for a while waits behind a
-//! commit, with no lock, until one of those has come. What a process leaves behind that asks no more is out of date soon, and
-//! ends with the process.
+//! SQLite sleeps up to a tenth of a second between two tries to get a lock. A program that writes one transaction after
+//! the other leaves the lock free for some microseconds only. Another may come too late for ever. So a connection that
+//! was refused twice in a row says until when it comes again, by the byte that it locks. A connection that has written
+//! for a while waits behind a commit, with no lock, until a waiting one has come. The mark of a process that asks no
+//! more is soon out of date, and it ends with the process.
 //!
-//! Nothing depends on it but who is next: a mark that cannot be set is left out.
+//! The mark affects only the order of writers. A mark that cannot be set is left out.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::error::Result;
 use crate::storage::{LockKind, StorageFile};
 
-/// Who comes again by millisecond n of the machine's clock has a lock on the byte this far behind the file's start, and n.
+/// A connection that comes again by millisecond n of the machine's clock locks the byte at this offset plus n.
 const WAITING_BYTE: u64 = 3 << 60;
-/// As long as SQLite's own handler sleeps between two tries at most (`sqliteDefaultBusyCallback`), so that who waits comes
-/// within a turn.
+/// The longest sleep of SQLite's own handler between two tries (`sqliteDefaultBusyCallback`), so that a waiting
+/// connection comes within a turn.
 const TURN_MS: u64 = 100;
-/// Each sleep of that handler is at most two and a half times the one before; the third is for a busy machine.
+/// Each sleep of that handler is at most two and a half times the one before. The third is for a busy machine.
 const SLEEP_GROWTH: u64 = 3;
 /// No mark is true for longer.
 const MARK_MS_MAX: u64 = 2 * TURN_MS;
 
-/// What a connection tells of its wait, and knows of its turn.
+/// A connection's mark while it waits, and the state of its turn.
 pub(super) struct WriterQueue {
     file: Arc<dyn StorageFile>,
     /// When it was refused last, and not admitted since.
@@ -55,7 +56,7 @@ impl WriterQueue {
 
     fn refused_at(&mut self, now_ms: u64) {
         self.turn_ms = None;
-        // Who asks once may never ask again.
+        // A connection that asks once may never ask again.
         let Some(before) = self.refused_ms.replace(now_ms) else {
             return;
         };
@@ -81,8 +82,8 @@ impl WriterQueue {
         }
     }
 
-    /// Lets in who waits, if this connection has written for a turn. It has no lock any more; `is_taken` says whether
-    /// somebody has come.
+    /// Lets in a waiting connection, if this one has written for a turn. It has no lock any more; `is_taken` says
+    /// whether somebody has come.
     pub(super) fn ended(&mut self, is_taken: impl Fn() -> Result<bool>) -> Result<()> {
         let begun = now_ms();
         if !self.is_over(begun) {

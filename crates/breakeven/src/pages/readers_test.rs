@@ -1,5 +1,5 @@
-//! Readers beside a writer in another process: what they see at every moment of a write, and while the writer goes
-//! on between any two of their reads.
+//! Readers beside a writer in another process: their view at every moment of a write, and while the writer works
+//! between any two of their reads.
 //!
 //! Two openings of a file are two processes, as far as the store can tell. Segments are small and checkpoints
 //! frequent, so that room is used again all the time.
@@ -30,7 +30,7 @@ fn options(seed: u64) -> PageOptions {
         block_bytes_max: PAGE_BYTES as u32,
         segment_bytes_min: 8192,
         checkpoint_bytes: 12_000,
-        // Who reads from memory notices nothing.
+        // Readers from memory would notice nothing.
         cache_bytes: 0,
         seed: Some(seed),
         ..PageOptions::default()
@@ -58,7 +58,7 @@ struct History {
     acknowledged: AtomicU64,
     /// The newest that a power cut must leave. Nobody sees a newer one.
     durable: AtomicU64,
-    /// Whether a writer died: what it left is made durable by whoever sees it first.
+    /// Whether a writer died. The first connection to see its commit makes it durable.
     has_died: AtomicBool,
 }
 
@@ -132,12 +132,12 @@ impl Writer {
 /// A process that reads.
 struct Reader {
     connection: Connection,
-    /// What it saw when it began.
+    /// The number it saw when it began.
     number: u64,
 }
 
 impl Reader {
-    /// Begins to read; what it sees is what was acknowledged before, or newer.
+    /// Begins to read. It sees the acknowledged content, or a newer one.
     fn begin(&mut self, history: &History) {
         let least = history.acknowledged.load(Ordering::Relaxed);
         assert!(self.connection.lock(LockLevel::Shared).unwrap());
@@ -167,7 +167,7 @@ struct Readers {
     idle: Vec<Reader>,
     reading: Vec<Reader>,
     random: Rng,
-    /// The most that hold on to what they saw.
+    /// The most readers that keep their snapshots.
     held_max: usize,
     begun: u64,
     looks: u64,
@@ -210,14 +210,14 @@ impl Readers {
     }
 }
 
-/// What acts within the calls of others, once it is there.
+/// A participant that acts within the calls of others, once it is set.
 type Within<T> = Arc<Mutex<Option<T>>>;
 
 fn memory() -> Arc<dyn Storage> {
     Arc::new(MemoryStorage::new())
 }
 
-/// Readers come, look and go between any two pieces of what the writer writes.
+/// Readers come, look and go between any two calls of the writer.
 fn read_within_writes(seed: u64, commits: usize) -> (u64, u64) {
     let storage = memory();
     let readers: Within<(Readers, Arc<History>)> = Arc::default();
@@ -240,7 +240,7 @@ fn read_within_writes(seed: u64, commits: usize) -> (u64, u64) {
     (readers.begun, readers.looks)
 }
 
-/// The writer goes on between any two reads of readers that begin, and before they tell what they read.
+/// The writer goes on between any two reads of readers that begin, and before they report their view.
 fn write_within_reads(seed: u64, rounds: usize, held_max: usize) -> (u64, u64) {
     let storage = memory();
     let writer: Within<Writer> = Arc::default();
@@ -289,8 +289,8 @@ fn a_reader_that_is_overtaken_sees_one_whole_state() {
     }
 }
 
-/// A writer that writes a checkpoint between any two reads of who begins to read keeps it out for the moment, and
-/// breaks nothing: who waits reads the newest.
+/// A writer that writes a checkpoint between any two reads of an opening reader keeps it out for the moment, and breaks
+/// nothing. A reader that waits reads the newest.
 #[test]
 fn a_reader_that_is_overtaken_without_end_is_told_to_try_again() {
     let storage = memory();
@@ -358,7 +358,7 @@ fn what_protects_readers_is_missed_when_it_is_left_out() {
     });
 }
 
-/// What a disk with two writers in turn, of which one dies now and then, and readers came to.
+/// Counts of a disk with readers and two alternating writers, one of which sometimes dies.
 #[derive(Debug, Default)]
 struct Deaths {
     commits: u64,
@@ -406,7 +406,7 @@ fn try_deaths(seed: u64, counts: &mut Deaths) {
         if done.is_err() {
             counts.deaths += 1;
             history.has_died.store(true, Ordering::Relaxed);
-            // Another process goes on from what is there.
+            // Another process continues from the content on the disk.
             writer.connection = connect(&process().1, seed + 1000 + round);
             let mut reader = Reader {
                 connection: connect(&process().1, seed + 2000 + round),
@@ -446,8 +446,8 @@ fn check_crash(crash: &Crash, history: &History) {
     assert!(reader.number <= newest, "{} above {newest}", reader.number);
 }
 
-/// Writers die in any of their calls; what the others read stays, and what was acknowledged is there after a power
-/// cut at any moment.
+/// Writers die in any of their calls. The others' snapshots stay readable, and acknowledged changes are there after a
+/// power cut at any moment.
 #[test]
 fn no_death_of_a_writer_takes_what_another_process_reads() {
     let runs = if is_full() { 400 } else { 20 };
@@ -461,7 +461,7 @@ fn no_death_of_a_writer_takes_what_another_process_reads() {
     assert!(counts.looks > 5 * runs && counts.begun > 5 * runs);
 }
 
-/// What syncs that failed came to.
+/// Counts of the syncs that failed.
 #[derive(Debug, Default)]
 struct FailedSyncs {
     failed: u64,
@@ -469,8 +469,8 @@ struct FailedSyncs {
     images: u64,
 }
 
-/// Lets one sync fail in the middle of some commits, and looks: other processes before and behind it, and after a power
-/// cut at any moment from then on. Returns whether the fault struck.
+/// Lets one sync fail in the middle of some commits. Then other processes read before and behind it, and after a power
+/// cut at any later moment. Returns whether the fault struck.
 fn try_failed_sync(seed: u64, fault: Fault, counts: &mut FailedSyncs) -> bool {
     let disk = SimulatedDisk::new(seed);
     let process = || -> Arc<dyn Storage> { disk.start_process() };
@@ -494,7 +494,7 @@ fn try_failed_sync(seed: u64, fault: Fault, counts: &mut FailedSyncs) -> bool {
     if !has_failed {
         return false;
     }
-    // As SQLite does: what failed is rolled back.
+    // As SQLite does: a failed transaction is rolled back.
     writer.connection.unlock(LockLevel::None).unwrap();
     mark(&disk, &history, false);
     let from = disk.recording().step_count();
@@ -550,8 +550,8 @@ fn no_commit_whose_sync_failed_is_ever_seen() {
     assert!(counts.looks >= 8 * counts.failed);
 }
 
-/// A reader that stays keeps what it reads, and no more: the file stays bounded by what is written, and comes
-/// back to its measure when the reader has gone.
+/// A reader that stays keeps its snapshot, and no more. The writes bound the file, and it returns to its due length
+/// when the reader has gone.
 #[test]
 fn what_a_reader_kept_is_used_again_when_it_has_gone() {
     let storage = memory();

@@ -1,5 +1,5 @@
-//! Databases on hosts that are full: deletes that fit the reserve work and free, longer ones are refused and change nothing, and
-//! smaller steps succeed.
+//! Databases on full hosts: deletes within the reserve work and free space. Longer ones are refused and change nothing,
+//! and smaller steps succeed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl FullHost {
         }
     }
 
-    /// Fills it by new pages among those that are written again, and then writes again what there is, until even that is refused.
+    /// Fills it by new pages among rewritten ones, then rewrites the existing pages until even that is refused.
     fn fill_scattered(seed: u64, capacity_bytes: u64) -> FullHost {
         let mut host = FullHost::create(seed, capacity_bytes);
         while host.append(1).is_ok() {
@@ -106,7 +106,8 @@ impl FullHost {
         self.transact(pages, self.pages..pages, &BTreeSet::new())
     }
 
-    /// Runs one transaction that writes some pages and frees others, as SQLite's calls would. One that is refused leaves nothing.
+    /// Runs one transaction that writes some pages and frees others, as SQLite's calls would. One that is refused
+    /// leaves nothing.
     fn transact(
         &mut self,
         pages: u64,
@@ -180,7 +181,8 @@ impl FullHost {
     }
 }
 
-/// Rows here and there: most pages that a DELETE touches stay, with a row less. It goes on in smaller steps until half is gone.
+/// Rows here and there: most pages that a DELETE touches stay, with a row less. It goes on in smaller steps until half
+/// is gone.
 #[test]
 fn a_full_host_takes_deletes_of_rows_here_and_there() {
     let (mut deletes, mut refusals) = (0, 0);
@@ -218,7 +220,7 @@ fn a_full_host_takes_deletes_of_rows_here_and_there() {
     assert!(deletes > 100);
 }
 
-/// A DELETE frees most of what it touches, and writes a page of those it leaves.
+/// A DELETE frees most pages that it touches, and writes one of those that it leaves.
 #[test]
 fn a_full_host_takes_deletes_that_fit_the_reserve() {
     let (mut deletes, mut refusals, mut again, mut scattered_deletes) = (0, 0, 0, 0);
@@ -235,7 +237,7 @@ fn a_full_host_takes_deletes_that_fit_the_reserve() {
             assert!(refused.is_err(), "{what}");
             refusals += 1;
         }
-        // What lies here and there may take more to be freed than there is.
+        // Freeing scattered pages may take more room than there is.
         let scattered = host.scatter(pages / 8);
         if host.transact(pages, 1..1, &scattered).is_ok() {
             scattered_deletes += 1;
@@ -250,7 +252,7 @@ fn a_full_host_takes_deletes_that_fit_the_reserve() {
             });
             deletes += 1;
         }
-        // Half of what was freed finds room.
+        // Half of the freed pages find room.
         for _ in 0..host.free.len() / 2 {
             let done = host.append(1);
             done.unwrap_or_else(|error| panic!("{what}, {} in use: {error}", host.pages));

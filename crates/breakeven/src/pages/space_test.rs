@@ -1,5 +1,5 @@
-//! How long the file of a database gets: random overwriting keeps it to its measure, at every size, and what
-//! is deleted goes back to the file system.
+//! The length of a database's file. Random overwriting keeps it to its due length, at every size, and deleted pages go
+//! back to the file system.
 
 use std::sync::Arc;
 
@@ -58,8 +58,8 @@ fn transact(connection: &mut Connection, random: &mut Rng, pages: &[u64]) -> u64
     connection.status().unwrap().size_bytes
 }
 
-/// The length that the file of a database may have: what its pages take, with 48 bytes each beside the
-/// frame, and the share of dead that the option allows, 5 % above that; of a small file, a few segments.
+/// The length that the file of a database may have. It is the sum of its pages' stored bytes with 48 bytes each beside
+/// the frame, the share of dead bytes that the option allows, and 5 % of both. A small file may have a few segments.
 fn bound_bytes(space: &Space, space_amp: f64) -> u64 {
     let pages_bytes = space.stored_bytes - PADDING_BYTES * space.stored_blocks;
     assert!(pages_bytes > RECORD_BYTES * space.stored_blocks);
@@ -91,7 +91,7 @@ fn check_overwriting(pages: u64, batch: usize, space_amp: f64) {
         written += count as u64;
     }
     let space = connection.space().unwrap();
-    // What was cleaned is denser than what was loaded, and the file may have been longest before.
+    // Cleaned pages are denser than loaded ones, and the file may have been longest before.
     let bound = bound_bytes(&space, space_amp).max(bound_bytes(&loaded, space_amp));
     println!(
         "{pages} pages by {batch}, {space_amp} allowed: {} stored, {} at the end and {longest} at most of {bound}",
@@ -166,8 +166,8 @@ fn what_is_deleted_goes_back_to_the_file_system() {
     }
 }
 
-/// What was written in one go is as short as it gets, but for what denser pages win: to compact it costs a segment at
-/// most.
+/// A database written in one go is as short as it gets, but for the gain of denser pages. Compacting it costs a segment
+/// at most.
 #[test]
 fn compacting_leaves_no_file_longer_than_it_was() {
     for pages in [20, 300, 2_000, 6_000, 14_000] {
@@ -204,7 +204,7 @@ fn compacting_leaves_no_file_longer_than_it_was() {
     }
 }
 
-/// What is clean already, or cannot get shorter because somebody reads, is left alone.
+/// A clean file is left alone, and so is one that a reader keeps from getting shorter.
 #[test]
 fn cleaning_lengthens_no_file() {
     let mut counts = [0; 2];
@@ -297,7 +297,7 @@ fn free(connection: &mut Connection, leaves: Vec<u32>) {
 /// The leaves of a trunk, as many as SQLite lists.
 const LEAVES_MAX: usize = PAGE_BYTES as usize / 4 - 8;
 
-/// A database of so many pages in a file, written by one who still has it open, unlocked.
+/// A database of so many pages in a file, written by a connection that still has it open, unlocked.
 fn load(pages: u64, options: PageOptions) -> (Arc<dyn Storage>, Connection, Rng) {
     let mut random = seeded("pages given back", pages);
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -317,7 +317,7 @@ fn another(storage: &Arc<dyn Storage>, options: PageOptions) -> Connection {
     Connection::open(Arc::new(store)).unwrap()
 }
 
-/// Deletes all but every twentieth page, all over the file, in one transaction; returns what was cleaned behind it.
+/// Deletes all but every twentieth page, all over the file, in one transaction. Returns the cleaning behind it.
 fn delete_most(connection: &mut Connection, pages: u64) -> Cleaned {
     assert!(connection.lock(LockLevel::Exclusive).unwrap());
     let trunks = pages / LEAVES_MAX as u64 + 2;
@@ -369,7 +369,7 @@ fn with_amp(space_amp: f64, seed: u64) -> PageOptions {
     }
 }
 
-/// However long the file was, and whoever else has it open: what one transaction frees goes back with it.
+/// The space that one transaction frees goes back with it, from a file of any length, whoever else has it open.
 #[test]
 fn a_commit_that_frees_much_gives_it_back() {
     for (pages, keeps_out) in SIZES.into_iter().zip([false, true, false]) {
@@ -389,7 +389,7 @@ fn a_commit_that_frees_much_gives_it_back() {
     }
 }
 
-/// What was written over while somebody read goes back with the transactions that follow, a step with each.
+/// Pages overwritten while a reader was there go back with the next transactions, a step with each.
 #[test]
 fn what_a_reader_kept_goes_back_with_the_next_commits() {
     for (pages, is_deleted) in [(300, false), (2_000, true), (9_000, false), (9_000, true)] {
@@ -414,7 +414,7 @@ fn what_a_reader_kept_goes_back_with_the_next_commits() {
         reader.unlock(LockLevel::None).unwrap();
         let (before, bound) = length_and_bound(&storage, options);
         assert!(before > bound, "{before} below {bound}");
-        // What is read is no more than the file has, and what is cut is cut behind it.
+        // Cleaning reads no more than the file has, and the cut follows it.
         let commits = before / options.checkpoint_bytes + 3;
         for _ in 0..commits {
             assert!(connection.lock(LockLevel::Exclusive).unwrap());
@@ -426,8 +426,8 @@ fn what_a_reader_kept_goes_back_with_the_next_commits() {
     }
 }
 
-/// The last one to close gives back what nobody could before: a reader that stayed longer than the writer, and whoever opens
-/// what a killed process left. Who finds nothing to give back writes nothing.
+/// The last connection to close gives back the space that nobody could before: after a reader that outlived the writer,
+/// and after a killed process. A connection with nothing to give back writes nothing.
 #[test]
 fn the_last_close_gives_back() {
     for (pages, is_killed) in SIZES.into_iter().zip([false, true, false]) {
@@ -468,8 +468,8 @@ fn the_last_close_gives_back() {
     }
 }
 
-/// Counted by what is read of segments: whoever deletes much, or is the last to close a file that got long, waits for a step, or
-/// for a part of the work that it did before.
+/// The wait is counted by the bytes read of segments. A connection that deletes much, or is the last to close a long
+/// file, waits for a bounded amount: a step, or a part of the work that it did before.
 #[test]
 fn a_commit_and_the_last_close_clean_within_a_bound() {
     let pages = 9_000;
@@ -481,7 +481,7 @@ fn a_commit_and_the_last_close_clean_within_a_bound() {
     connection.close().unwrap();
     drop(connection);
     let file_bytes = read_file(&storage).len() as u64;
-    // What a step reads passes its budget by a segment at most, and a commit has two.
+    // A step reads at most a segment beyond its budget, and a commit has two steps.
     let bound = 2 * options.checkpoint_bytes + 2 * (file_bytes / 64);
     let mut deleting = another(&storage, options);
     let deleted = delete_most(&mut deleting, pages).read_bytes;
@@ -492,7 +492,7 @@ fn a_commit_and_the_last_close_clean_within_a_bound() {
     assert!(deleted > 0 && deleted <= bound, "{deleted} of {bound}");
     assert!(closed > 0 && closed <= bound, "{closed} of {bound}");
     drop(deleting);
-    // Who did much may clean much, once.
+    // A connection that did much may clean much, once.
     let mut working = another(&storage, options);
     assert!(working.lock(LockLevel::Exclusive).unwrap());
     let mut random = seeded("pages bound", pages);
@@ -507,7 +507,7 @@ fn a_commit_and_the_last_close_clean_within_a_bound() {
     assert!(worked <= earned, "{worked} of {earned}");
 }
 
-/// What SQLite makes of one small table is in three segments, and nothing that is small gets longer by being compacted.
+/// SQLite's file of one small table is in three segments. Compacting makes no small file longer.
 #[test]
 fn a_small_database_is_a_small_file() {
     for (pages, commits, bound) in [
@@ -551,7 +551,8 @@ fn read_and_close(storage: &Arc<dyn Storage>, options: PageOptions, processes: u
     }
 }
 
-/// A process that only read keeps others from writing for one short step when it closes, and for none if somebody writes.
+/// A process that only read keeps others from writing for one short step when it closes, and for none if somebody
+/// writes.
 #[test]
 fn who_only_read_gives_back_one_step() {
     let options = PageOptions {

@@ -1,4 +1,4 @@
-//! The compressed file, as one process has it: made, recognised, opened once, and seen anew under a lock.
+//! The compressed file of one process: made, recognised, opened once, and looked at again under a lock.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +21,8 @@ use crate::storage::{OpenOptions, RealStorage, Storage, StorageFile};
 
 /// The longest block of a database.
 const BLOCK_BYTES_MAX: u32 = 16 << 10;
-/// The least segment of a new database: four pages of 4 KiB, which SQLite makes unless it is asked for others. Three of them are
-/// the least file, of 56 KiB.
+/// The least segment of a new database: four pages of 4 KiB, which SQLite makes unless it is asked for others. Three of
+/// them are the least file, of 56 KiB.
 const SEGMENT_BYTES_MIN: u32 = 16 << 10;
 /// A database that is this long when it comes in does not have segments as short: dictionaries fit into longer ones.
 const SHORT_BYTES_MAX: u64 = 2 << 20;
@@ -32,42 +32,40 @@ const NOTE_MAGIC: &[u8; 4] = b"PAGE";
 const NOTE_VERSION: u32 = 1;
 /// The longest database that SQLite has (sqlite.org/limits.html: 4,294,967,294 pages of 64 KiB).
 const SIZE_BYTES_MAX: u64 = 1 << 48;
-/// What pages are usually long, by which the cache of them is laid out.
+/// The usual length of pages, by which their cache is laid out.
 const PAGE_BYTES: usize = 4096;
 
 /// How a compressed database is made and opened.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOptions {
-    /// How pages are written; what another wrote is read whatever this says. Default: as the chooser finds for each
-    /// kind of page.
+    /// The method for new pages. Pages of others are readable with any value.
     pub method: Option<Method>,
     /// How pages are written that move when somebody asks for it, where that is shorter. Default: as the chooser
     /// finds.
     pub clean_method: Option<Method>,
-    /// What a GB of the file is worth, in seconds of a core; see [`BlocksOptions::seconds_per_gb`]. Default 240:
-    /// what a day of a cloud's block storage at 0.08 EUR a month buys of a core at 0.04 EUR an hour.
+    /// The worth of a GB of the file, in seconds of a core; see [`BlocksOptions::seconds_per_gb`]. Default 240: a
+    /// GB-day of a cloud's block storage at 0.08 EUR a month pays for that much of a core at 0.04 EUR an hour.
     pub seconds_per_gb: f64,
     /// Whether nothing is to be written. Default: no.
     pub is_read_only: bool,
-    /// The file keeps to this many times what its pages take compressed, however they are written over; see
-    /// [`BlocksOptions::space_amp`]. Default 1.5.
+    /// The most file bytes per stored byte of its pages, under any overwriting; see [`BlocksOptions::space_amp`].
+    /// Default 1.5.
     pub space_amp: f64,
-    /// The permission bits of a new file, of which the process's mask takes some away. Default 0o644, as
-    /// SQLite makes its files.
+    /// The permission bits of a new file, before the process's mask. Default 0o644, as SQLite makes its files.
     pub mode: u32,
     /// The longest block: of pages that are longer, parts are blocks. Default 16 KiB.
     pub block_bytes_max: u32,
-    /// The memory for pages as they were before they were compressed, which all connections to the file in a process share;
-    /// 0 for none. Default 4 MiB, twice SQLite's own cache of a connection.
+    /// Memory for raw pages, in bytes, which all connections to the file in a process share; 0 for none. Default 4 MiB,
+    /// twice SQLite's own cache of a connection.
     pub cache_bytes: u64,
     /// How many threads encode the pages of a long transaction, the caller's among them. Default 1.
     pub threads: usize,
-    /// The least segment, a multiple of 4,096, when the file is made; the first longer page makes longer ones. Default 0: 16 KiB,
-    /// and for a database of 2 MiB that is imported 64 KiB.
+    /// The least segment, a multiple of 4,096, when the file is made; the first longer page makes longer ones. Default
+    /// 0: 16 KiB, and for a database of 2 MiB that is imported 64 KiB.
     pub segment_bytes_min: u32,
     /// As [`BlocksOptions::checkpoint_bytes`]. Default 16 MiB.
     pub checkpoint_bytes: u64,
-    /// Makes what is written repeatable: for tests.
+    /// Makes writes repeatable: for tests.
     pub seed: Option<u64>,
 }
 
@@ -90,12 +88,12 @@ impl Default for PageOptions {
     }
 }
 
-/// What a GB is worth where a database is compacted, in seconds of a core: ten times as much as where it is written.
+/// The worth of a GB where a database is compacted, in seconds of a core: ten times as much as where it is written.
 const COMPACT_SECONDS_PER_GB: f64 = 2400.0;
 
 impl PageOptions {
-    /// Checks that every program that reads databases reads what the methods write: the SQLite extension is built without
-    /// the other codecs.
+    /// Checks that every program that reads databases can read these methods. The SQLite extension is built without the
+    /// other codecs.
     ///
     /// # Errors
     /// [`Error::Invalid`] for another method.
@@ -120,7 +118,7 @@ impl PageOptions {
     pub fn compacting() -> PageOptions {
         PageOptions {
             seconds_per_gb: COMPACT_SECONDS_PER_GB,
-            // As short as it gets: whoever writes next makes room again.
+            // As short as it gets. The next writer makes room again.
             space_amp: 0.0,
             ..PageOptions::default()
         }
@@ -145,7 +143,7 @@ impl PageOptions {
             bytes => bytes,
         };
         BlocksOptions {
-            // Whoever makes it does not know the pages yet. Longer ones make it for longer blocks.
+            // The page length is not known yet. Longer pages make a store for longer blocks.
             block_bytes_max: self.block_bytes_max.min(segment_bytes_min / 4),
             segment_bytes_min,
             checkpoint_bytes: self.checkpoint_bytes,
@@ -167,7 +165,7 @@ impl PageOptions {
         let options = CacheOptions {
             budget_bytes: self.cache_bytes,
             block_bytes: PAGE_BYTES,
-            // What it does not hold lies compressed in the file.
+            // Pages outside it lie compressed in the file.
             policy: Policy::RawOnly,
             ..CacheOptions::default()
         };
@@ -178,11 +176,10 @@ impl PageOptions {
     }
 }
 
-/// What a file is, by its first bytes.
+/// The kind of a file, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// No bytes: a database that nobody wrote to. So is what was left of one that was begun to be made here and never
-    /// was there.
+    /// No bytes: a database that nobody wrote to. A file whose creation here ended early counts as empty too.
     Empty,
     /// A plain SQLite database.
     Plain,
@@ -192,7 +189,7 @@ pub enum FileKind {
     Other,
 }
 
-/// What is read of a file to know it: a plain database's first bytes, and whether there are more.
+/// Bytes read to tell a file's kind: a plain database's first bytes, and one more to see whether others follow.
 const HEAD_BYTES: usize = PLAIN_MAGIC.len() + 1;
 
 /// Looks at the first bytes of a file.
@@ -203,8 +200,8 @@ pub fn file_kind(file: &dyn StorageFile) -> Result<FileKind> {
     file_kind_by(&mut |target, offset| file.read_at(&mut [IoSliceMut::new(target)], offset))
 }
 
-/// As [`file_kind`], by what reads into a buffer from an offset and returns how many bytes are there. Of a plain database
-/// it reads the first bytes and nothing else.
+/// As [`file_kind`], by a function that reads into a buffer from an offset and returns the number of bytes there. Of a
+/// plain database it reads the first bytes and nothing else.
 ///
 /// # Errors
 /// Those of reading.
@@ -228,8 +225,8 @@ pub fn file_kind_by(read: &mut dyn FnMut(&mut [u8], u64) -> Result<usize>) -> Re
     })
 }
 
-/// Repairs a compressed database, which nobody may use meanwhile: one that cannot be read gets a superblock that leads to
-/// the newest state of it that can ([`blocks::repair`]). `progress` hears how much was looked through, a few times over.
+/// Repairs a compressed database, which nobody may use meanwhile. A database that cannot be read gets a superblock that
+/// leads to its newest readable state ([`blocks::repair`]). `progress` hears a few times how much was examined.
 ///
 /// # Errors
 /// [`Error::Invalid`] if somebody uses it, and those of [`blocks::repair`].
@@ -290,7 +287,7 @@ impl Extent {
         let has_volumes = snapshot.volumes().next().is_some();
         let block_bytes = |volume| snapshot.block_bytes(volume);
         let extent = Extent::of(snapshot.note(NOTE), block_bytes, has_volumes)?;
-        // Whatever walks over a database believes its length.
+        // Every walk over a database trusts its length.
         let longest = match extent.block_bytes {
             0 => 0,
             bytes => snapshot.size_blocks(extent.volume)? * u64::from(bytes),
@@ -318,16 +315,16 @@ impl Extent {
     }
 }
 
-/// What a database takes.
+/// The space of a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// The database's length as SQLite sees it.
     pub logical_bytes: u64,
-    /// What its pages take in the file, each with its record's header.
+    /// Bytes of its pages in the file, each with its record's header.
     pub stored_bytes: u64,
     /// The length of the file.
     pub file_bytes: u64,
-    /// What the file takes on the medium.
+    /// Bytes that the medium gives the file.
     pub allocated_bytes: u64,
     /// How many blocks are stored; the others are zeros.
     pub stored_blocks: u64,
@@ -344,15 +341,15 @@ pub struct PageStore {
     paths: Arc<Paths>,
     /// The store's own handle, from the first connection on: the name may lead to another file when the first reads.
     file: OnceLock<Arc<dyn StorageFile>>,
-    /// Opened by the first who reads.
+    /// Opened by the first reader.
     opened: Mutex<Option<Opened>>,
     is_unsynced: AtomicBool,
 }
 
-/// Decoded pages by where they lie, which never changes: what is written lies elsewhere.
+/// Decoded pages by location. A location never changes its content: new writes go elsewhere.
 pub(super) type PageCache = Cache<Location>;
 
-/// What is there from the first lock on.
+/// The open file, from the first lock on.
 #[derive(Clone)]
 pub(super) struct Opened {
     pub(super) blocks: Blocks,
@@ -378,8 +375,8 @@ impl PageStore {
     }
 
     /// Makes an empty compressed file under `name` and returns true, or returns false if a file is there that is not
-    /// empty. An empty one is written into, so that whoever has it otherwise, by a descriptor or another name, has the
-    /// database, and it keeps its owner, its mode and all else.
+    /// empty. An empty file is written in place. So others with a descriptor or another name of it have the database,
+    /// and it keeps its owner, mode and all else.
     ///
     /// # Errors
     /// [`Error::Busy`] if somebody uses an empty file, and those of creating, writing and renaming.
@@ -405,11 +402,11 @@ impl PageStore {
         create_under_locks(storage, file, name, options)
     }
 
-    /// Makes a compressed database in the empty file under `name`, out of which the caller keeps everybody else, and
-    /// returns it open; `None` if the file is not empty any more. If it cannot be made the file is empty again.
+    /// Makes a compressed database in the empty file under `name`, and returns it open; `None` if the file is not empty
+    /// any more. The caller keeps all others out of the file. If the database cannot be made the file is empty again.
     ///
-    /// The descriptor that wrote it is the store's until the store is dropped: to close it before would give up what
-    /// locks the process has of the file by a descriptor of the caller's.
+    /// The descriptor that wrote it is the store's until the store is dropped. Closing it earlier would give up the
+    /// process's locks of the file on a descriptor of the caller's.
     ///
     /// # Errors
     /// Those of writing.
@@ -493,7 +490,7 @@ impl PageStore {
         self.is_unsynced.store(true, Ordering::Release);
     }
 
-    /// Makes what was committed durable.
+    /// Makes committed changes durable.
     pub(super) fn sync(&self, blocks: &Blocks) -> Result<()> {
         match self.is_unsynced.load(Ordering::Acquire) {
             true => self.sync_with(|| blocks.sync()),
@@ -501,26 +498,26 @@ impl PageStore {
         }
     }
 
-    /// Makes what was committed durable by `sync`.
+    /// Makes committed changes durable by `sync`.
     pub(super) fn sync_with(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         self.is_unsynced.store(false, Ordering::Release);
         let synced = sync();
         if synced.is_err() {
-            // Whoever asks again is not told that all is well.
+            // A repeated request must not report success.
             self.is_unsynced.store(true, Ordering::Release);
         }
         synced
     }
 }
 
-/// Makes a store in a file that has nothing in it, unless it has; keeps out whoever uses the file by SQLite's locks.
+/// Makes a store in an empty file, under SQLite's locks, which keep all others out.
 fn create_under_locks(
     storage: &dyn Storage,
     file: Arc<dyn StorageFile>,
     name: &str,
     options: PageOptions,
 ) -> Result<bool> {
-    // Who looks at a database that is there waits for nobody.
+    // A look at an existing database waits for nobody.
     if file_kind(&*file)? != FileKind::Empty {
         return Ok(false);
     }
@@ -548,12 +545,12 @@ fn fill(
     let made =
         blocks::begin(&*file).and_then(|()| Blocks::create_in(Arc::clone(&file), options.blocks()));
     let synced = made.and_then(|made| match storage.sync_directory(folder_of(name)) {
-        // Who may neither read nor write a folder did not make the name.
+        // This process may neither read nor write the folder, so it did not make the name.
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => Ok(made),
         synced => synced.map(|()| made),
     });
     if synced.is_err() {
-        // As it was. A handle that failed changes nothing any more, and the failure itself is what matters.
+        // As it was. A failed handle changes nothing any more, and the failure itself matters more.
         let _ = empty(storage, &*file, name);
     }
     synced.map(Some)

@@ -1,9 +1,9 @@
-//! One part of a transaction over several databases: the journal beside a compressed database that names the transaction's
-//! super-journal, and the super-journal itself, which SQLite removes when all parts are durable (`docs/format.md`).
+//! One part of a transaction over several databases. A journal beside a compressed database names the transaction's
+//! super-journal. SQLite removes the super-journal when all parts are durable (`docs/format.md`).
 //!
-//! The commit has the name too, and that alone decides for this database. The journal is for SQLite's own recovery of the
-//! other parts: it removes a super-journal that no journal names any more. It begins with a zero, so that SQLite plays
-//! nothing of it back.
+//! The commit has the name too, and that alone decides for this database. The journal is for SQLite's own recovery of
+//! the other parts: it removes a super-journal that no journal names any more. It begins with a zero, so that SQLite
+//! plays nothing of it back.
 
 use std::ffi::OsStr;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
@@ -19,11 +19,11 @@ use crate::storage::{OpenOptions, Storage, StorageFile};
 
 /// The first bytes of such a journal.
 const HEAD: &[u8; 16] = b"\0breakeven part\0";
-/// What stands at the end of every journal that names a super-journal, behind the name: its length, the sum of its bytes, and
-/// this (`writeSuperJournal` of SQLite's `pager.c`).
+/// The end of every journal that names a super-journal, behind the name: its length, the sum of its bytes, and this
+/// (`writeSuperJournal` of SQLite's `pager.c`).
 const TAIL: [u8; 8] = [0xD9, 0xD5, 0x05, 0xF9, 0x20, 0xA1, 0x63, 0xD7];
 const TAIL_BYTES: u64 = 16;
-/// The longest name: what a commit has room for.
+/// The longest name: the room for it in a commit.
 const NAME_BYTES_MAX: u64 = COORDINATOR_BYTES_MAX as u64;
 /// The longest super-journal: a name for each of the 127 databases that SQLite can have in a transaction.
 const SUPER_BYTES_MAX: u64 = 128 * NAME_BYTES_MAX;
@@ -31,8 +31,8 @@ const SUPER_BYTES_MAX: u64 = 128 * NAME_BYTES_MAX;
 /// Finds the folder of a file at any path, and its name there.
 pub(super) type Paths = dyn Fn(&Path) -> Result<(Arc<dyn Storage>, String)> + Send + Sync;
 
-/// Returns whether a file beside a compressed database, of which these are the first bytes, is its own journal: that of its part
-/// of a transaction over several databases.
+/// Returns whether a file beside a compressed database is the journal of its part of a transaction over several
+/// databases. `first` has the file's first bytes.
 pub fn is_part_journal(first: &[u8]) -> bool {
     first.starts_with(HEAD)
 }
@@ -85,7 +85,7 @@ impl PartJournal {
         Ok(self.first()?.is_some_and(|first| is_part_journal(&first)))
     }
 
-    /// Returns the first bytes of the journal that is there, whoever it belongs to.
+    /// Returns the first bytes of the present journal, whoever owns it.
     fn first(&self) -> Result<Option<Vec<u8>>> {
         let Some(file) = found(self.storage.open(&self.name, OpenOptions::read_only()))? else {
             return Ok(None);
@@ -106,8 +106,8 @@ impl PartJournal {
         }
     }
 
-    /// Returns whether the transaction of a super-journal is committed: whether that is gone, as SQLite looks for it. One
-    /// without a byte is none.
+    /// Returns whether the transaction of a super-journal is committed: whether that is gone, as SQLite looks for it.
+    /// One without a byte is none.
     ///
     /// # Errors
     /// Those of reading, when nobody can tell.
@@ -119,10 +119,10 @@ impl PartJournal {
         }
     }
 
-    /// Removes what was left of a part that has ended, and the super-journal if no journal that it lists names it any more.
+    /// Removes the remains of an ended part, and the super-journal if no journal in its list names it any more.
     ///
     /// # Errors
-    /// Those of reading and removing. Nothing depends on what is left.
+    /// Those of reading and removing. Nothing depends on the remains.
     pub(super) fn clear(&self, super_journal: &[u8]) -> Result<()> {
         self.remove()?;
         let Some(file) = self.open_at(super_journal)? else {
@@ -147,7 +147,7 @@ impl PartJournal {
         storage.unlink(&name)
     }
 
-    /// Removes what was left of a part whose commit never was there, or has ended.
+    /// Removes the journal of a part whose commit never was there, or has ended.
     ///
     /// # Errors
     /// As [`PartJournal::clear`].
@@ -167,7 +167,8 @@ impl PartJournal {
     }
 }
 
-/// A part of a transaction over several databases, from before its commit is written until it is published or taken back.
+/// A part of a transaction over several databases, from before its commit is written until it is published or taken
+/// back.
 pub(super) struct AttachedPart {
     journal: PartJournal,
     super_journal: Box<[u8]>,
@@ -187,7 +188,7 @@ impl AttachedPart {
         self.journal.is_committed(&self.super_journal)
     }
 
-    /// Removes the journal, which says nothing any more. One that stays is removed by who opens the database next.
+    /// Removes the journal, which says nothing any more. The next opening of the database removes one that stays.
     pub(super) fn end(self) {
         let _ = self.journal.remove();
     }

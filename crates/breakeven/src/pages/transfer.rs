@@ -1,8 +1,8 @@
-//! Import and export: a plain database becomes a compressed one and back, page by page, and what was written
-//! is read again and compared before it gets its name.
+//! Import and export. A plain database becomes a compressed one and back, page by page. The result is read again and
+//! compared before it gets its name.
 //!
-//! Pages are encoded, decoded and compared by the workers of a pool, a MiB to each at a time; how each is encoded is chosen
-//! in their order, so that the same database becomes the same file.
+//! A pool's workers encode, decode and compare pages, a MiB at a time each. The method of each page is chosen in the
+//! pages' order, so the same database becomes the same file.
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -19,20 +19,20 @@ use crate::quoted::quoted;
 use crate::storage::new_file::{Unfinished, check_free};
 use crate::storage::{MemoryStorage, OpenOptions, Storage, StorageFile};
 
-/// What is moved at a time, a multiple of every page.
+/// Bytes moved at a time, a multiple of every page.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Pages that are looked at before all are written.
 const SAMPLED_PAGES: u64 = 1024;
-/// What databases come to, roughly: it bounds the dictionaries for one.
+/// The rough ratio of databases. It bounds the dictionaries for one.
 const USUAL_RATIO: u64 = 4;
 
-/// What an import or an export came to.
+/// The result of an import or an export.
 #[derive(Clone, Copy, Debug)]
 pub struct Transferred {
     /// The database's length.
     pub logical_bytes: u64,
-    /// What the compressed file takes.
+    /// Space of the compressed file.
     pub space: Space,
     /// Whether the source's header asked for a write-ahead log, which the compressed one does not.
     pub was_wal: bool,
@@ -40,39 +40,39 @@ pub struct Transferred {
 
 /// Where the first page counts changes, the last byte of the number.
 const CHANGES_AT: usize = 27;
-/// What a block takes in the map and in the table of frames: 4 bytes and 12, and what is between.
+/// Bytes of a block in the map and in the table of frames: 4 and 12, and the parts between.
 const MAP_BYTES: u64 = 17;
 
-/// What an import would come to.
+/// The predicted result of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreseen {
     /// The database's length, in whole pages.
     pub logical_bytes: u64,
-    /// How much of it was imported into memory; what follows is scaled from that to all of it.
+    /// Bytes of it that were imported into memory. The following fields are scaled from them to all of it.
     pub sampled_bytes: u64,
-    /// What its pages would take in the file, each with its record's header.
+    /// Predicted bytes of its pages in the file, each with its record's header.
     pub stored_bytes: u64,
     /// The length of the file.
     pub file_bytes: u64,
-    /// What a commit that changes one row would write, by one write and one sync, as the mean of some.
+    /// Bytes that a commit of one changed row would write, by one write and one sync: a mean over some commits.
     pub commit_bytes: u64,
 }
 
-/// How many commits are tried to foretell one.
+/// The commits that are tried to predict one.
 const COMMITS: u64 = 32;
 
-/// What a check of a compressed database found.
+/// The findings of a check of a compressed database.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
-    /// Pages by kind: how many, and what they take in the file.
+    /// Pages by kind: their number, and their bytes in the file.
     pub kinds: Vec<(PageKind, u64, u64)>,
-    /// What it takes in all.
+    /// Its space in all.
     pub space: Space,
     /// The length of a page.
     pub page_bytes: u32,
     /// Pages that could not be read: the number and why; the first hundred.
     pub broken: Vec<(u64, String)>,
-    /// What was found when the file was opened.
+    /// Findings from the opening of the file.
     pub opened: Opened,
 }
 
@@ -85,20 +85,19 @@ impl Checked {
     }
 }
 
-/// Progress of long work: what is done and what there is to do in all, in bytes unless told otherwise. Returns whether to go on.
+/// Progress of long work: the amount done and the amount in all, in bytes unless stated otherwise. Returns whether to
+/// go on.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// Makes a compressed database at `target` of the plain one at `source`, which is locked for reading
 /// meanwhile and not changed. Nothing is there under `target` until all of it is written, durable and
 /// proved.
 ///
-/// Of a file that `is_kept` refuses, once it is written and proved, nothing is left; what it came to is returned all the
-/// same.
+/// If `is_kept` refuses the written and proved file, nothing is left of it. Its result is returned all the same.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the source is no database, is being written, or has a journal that was not
-/// played back; [`Error::Io`] if the target exists; [`Error::Interrupted`] if `progress` says so; and
-/// those of both files.
+/// [`Error::Invalid`] if the source is no database, is being written, or has a journal that was not played back.
+/// [`Error::Io`] if the target exists. [`Error::Interrupted`] if `progress` says so. Those of both files.
 pub fn import(
     storage: &Arc<dyn Storage>,
     (source, target): (&str, &str),
@@ -137,7 +136,7 @@ pub fn import(
         prove(&file, reader, (all, size_bytes), pool, progress)?;
         let now_bytes = file.status()?.size_bytes;
         if now_bytes != size_bytes {
-            // By somebody who asks for no locks.
+            // By a program that asks for no locks.
             let reason = format!("it had {size_bytes} bytes and has {now_bytes} now");
             return Err(Error::invalid("database", reason));
         }
@@ -152,11 +151,12 @@ pub fn import(
     settle(moved(), unfinished, target, is_kept)
 }
 
-/// Foretells what [`import`] would make of a plain database, by importing up to `bytes_max` of it, a multiple of 1 MiB, into memory.
-/// The source is not locked: where somebody writes, some pages may be older than others.
+/// Predicts the result of an [`import`] of a plain database. Up to `bytes_max` of it, a multiple of 1 MiB, are imported
+/// into memory. The source is not locked: where somebody writes, some pages may be older than others.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the source is no database, [`Error::Interrupted`] if `progress` says so, and those of reading it.
+/// [`Error::Invalid`] if the source is no database, [`Error::Interrupted`] if `progress` says so, and those of reading
+/// it.
 pub fn predict(
     source: &dyn StorageFile,
     options: PageOptions,
@@ -208,13 +208,13 @@ pub fn predict(
     })
 }
 
-/// Changes pages of the chunks that were imported as a row does, each in a transaction with the first page, which counts them;
-/// returns what one wrote, as a mean.
+/// Changes pages of the imported chunks as a change of a row does. Each is a transaction with the first page, which
+/// counts them. Returns the mean bytes that one wrote.
 fn commit_bytes(connection: &mut Connection, chunks: &[u64], page_bytes: u64) -> Result<u64> {
     let (mut page, mut first) = (vec![0; page_bytes as usize], vec![0; page_bytes as usize]);
     let pages_a_chunk = CHUNK_BYTES as u64 / page_bytes;
     let before = connection.log_bytes()?;
-    // A file may be shorter than the page that its header tells of.
+    // A file may be shorter than the page length in its header.
     let commits = if chunks.is_empty() { 0 } else { COMMITS };
     for number in 0..commits {
         let chunk = chunks[(number as usize * chunks.len()) / COMMITS as usize];
@@ -247,8 +247,8 @@ pub fn export(
     bring_out(store, to, None, pool, progress)
 }
 
-/// As [`export`], of a database of which some pages cannot be read: they become zeros, and are returned. Nobody takes the copy
-/// for whole.
+/// As [`export`], of a database with some pages that cannot be read: they become zeros, and are returned. Nobody takes
+/// the copy for whole.
 ///
 /// # Errors
 /// As [`export`], but for damage to pages.
@@ -276,7 +276,7 @@ fn bring_out(
     connection.read_past_cache();
     lock(&mut connection, LockLevel::Shared)?;
     let size_bytes = connection.size_bytes()?;
-    // Whatever the map says, it is no longer than the file.
+    // The space of a damaged map is unknown.
     let space = match (connection.space(), unreadable) {
         (Err(error), Some(_)) if is_damage(&error) => Space::default(),
         (space, _) => space?,
@@ -305,7 +305,7 @@ fn bring_out(
     settle(moved(), unfinished, target, &|_| true)
 }
 
-/// What of a database cannot be read.
+/// The parts of a database that cannot be read.
 #[derive(Clone, Debug, Default)]
 pub struct Unreadable {
     /// Where it lies, in bytes of the database, and why: the first hundred blocks, in order.
@@ -316,21 +316,21 @@ pub struct Unreadable {
     pub block_bytes: u64,
 }
 
-/// As many blocks that cannot be read are told one by one.
+/// The most unreadable blocks that are listed one by one.
 const UNREADABLE_MAX: usize = 100;
 
 impl Unreadable {
     fn add(&mut self, offset: u64, block_bytes: usize, error: &Error) {
         (self.count, self.block_bytes) = (self.count + 1, block_bytes as u64);
         self.blocks.insert(offset, error.to_string());
-        // Workers come to them in any order.
+        // Workers find them in any order.
         if self.blocks.len() > UNREADABLE_MAX {
             self.blocks.pop_last();
         }
     }
 }
 
-/// Returns whether an error is of what lies in the file, or of the medium below it.
+/// Returns whether an error comes from the bytes in the file, or from the medium below it.
 fn is_damage(error: &Error) -> bool {
     matches!(
         error,
@@ -342,11 +342,11 @@ fn lock_unreadable(unreadable: &Mutex<Unreadable>) -> MutexGuard<'_, Unreadable>
     unreadable.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads a database for who copies or compares it.
+/// Reads a database to copy or compare it.
 #[derive(Clone)]
 struct Reader {
     seen: Seen,
-    /// What cannot be read goes here, and is zeros; without it, it is an error.
+    /// Unreadable parts are noted here and become zeros. Without it they are an error.
     unreadable: Option<Arc<Mutex<Unreadable>>>,
     /// Whether it is noted there.
     notes: bool,
@@ -390,7 +390,7 @@ impl Reader {
         let mut from = 0;
         std::iter::from_fn(move || {
             let stored = match self.seen.first_stored(from) {
-                // What of the map cannot be read is looked at block by block.
+                // An unreadable part of the map is read block by block.
                 Err(error) if is_damage(&error) && self.unreadable.is_some() => {
                     Ok(self.seen.is_inside(from).then_some(from))
                 }
@@ -419,8 +419,8 @@ fn settle(
     }
 }
 
-/// Reads every page of a compressed database, each checked by its record's checksum. Pages that are not stored are zeros, and
-/// are counted with the others without a look at each.
+/// Reads every page of a compressed database, each checked by its record's checksum. Pages that are not stored are
+/// zeros, and are counted with the others without a look at each.
 ///
 /// # Errors
 /// [`Error::Invalid`] if somebody writes, and those of opening; broken pages are in the result.
@@ -551,7 +551,7 @@ struct Chunk {
     chosen: Vec<ChosenEncoding>,
 }
 
-/// Returns how many jobs wait for workers or for who takes what they did.
+/// Returns how many jobs wait for workers or for the collector of their results.
 fn ring(pool: &Pool) -> usize {
     2 * pool.worker_count().max(1)
 }
@@ -606,8 +606,8 @@ fn encode(blocks: &Blocks, chunk: Chunk, block_bytes: usize) -> Result<(Chunk, V
     Ok((chunk, encoded))
 }
 
-/// Has workers do something with chunks of a database, each with room for two of them; `before` is what was done of
-/// twice its length.
+/// Has workers process chunks of a database, each with room for two of them. `before` is the progress before, out of
+/// twice the database's length.
 fn each_chunk(
     chunks: impl Iterator<Item = Result<u64>>,
     (before, size_bytes): (u64, u64),
@@ -645,7 +645,8 @@ fn copy_out(
     })
 }
 
-/// Compares chunks of a plain file with a compressed database, byte by byte but for what a compressed one serves otherwise.
+/// Compares chunks of a plain file with a compressed database byte by byte, except bytes that a compressed one serves
+/// otherwise.
 fn prove(
     plain: &Arc<dyn StorageFile>,
     reader: Reader,

@@ -1,5 +1,5 @@
-//! What a commit writes: syncs, bytes, and the blocks of the file system that they touch, counted on the storage
-//! seam and told by what they are for.
+//! The writes of a commit: syncs, bytes, and the blocks of the file system that they touch, counted on the storage seam
+//! by purpose.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use crate::storage::{MemoryStorage, Storage};
 use crate::testing::seeded;
 
 const PAGE_BYTES: usize = 4096;
-/// What a file system writes at least.
+/// The least that a file system writes, in bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// What was written since it was emptied.
+/// The writes since it was emptied.
 #[derive(Debug, Default)]
 struct Counts {
     syncs: u64,
@@ -55,7 +55,7 @@ impl Counts {
         }
     }
 
-    /// Adds what is written up by kind of record; the kinds are those of `docs/format.md`.
+    /// Adds up the written bytes by kind of record, as in `docs/format.md`.
     fn tell_apart(&mut self, offset: u64, mut bytes: &[u8]) {
         const KINDS: [&str; 12] = [
             "padding",
@@ -99,7 +99,7 @@ struct Writes {
     number: u32,
 }
 
-/// Makes a page of messages as JSON, of words of which few are used much.
+/// Makes a page of messages as JSON, from words with few frequent ones.
 fn random_page(random: &mut Rng) -> Vec<u8> {
     let mut page = vec![0x0d];
     while page.len() < PAGE_BYTES {
@@ -217,7 +217,7 @@ fn check(pages: u64, bytes_max: u64, blocks_bytes_max: u64) {
     for at in 0..COMMITS {
         writes.commit_row(at);
         let counts = writes.take();
-        // What cleans makes a checkpoint durable, and then what points to it.
+        // A cleaning makes a checkpoint durable, and then the superblock that points to it.
         match counts.by_kind.contains_key("superblock") {
             true => assert!(counts.syncs <= 3, "{counts:?}"),
             false => {
@@ -246,14 +246,14 @@ fn check(pages: u64, bytes_max: u64, blocks_bytes_max: u64) {
     assert!(sum.blocks * BLOCK_BYTES - zeros <= blocks_bytes_max * COMMITS);
 }
 
-/// A page and the first one come to some 1,400 bytes with the commit; the rest is cleaning.
+/// A page and the first one take some 1,400 bytes with the commit. The rest is cleaning.
 #[test]
 fn a_commit_is_one_sync_and_little_more_than_its_compressed_pages() {
     check(1_100, 2_500, 5_600);
     check(20_000, 1_500, 4_600);
 }
 
-/// Who writes to what another process wrote reads it back, and begins with a checkpoint.
+/// A process that writes behind another's changes reads them back, and begins with a checkpoint.
 #[test]
 fn a_turn_of_another_process_takes_two_syncs_more() {
     let mut writes = Writes::new(1_100);
@@ -268,7 +268,7 @@ fn a_turn_of_another_process_takes_two_syncs_more() {
         writes.transact(&[1 + at % 1_000]);
         let counts = writes.take();
         let has_cleaned = counts.by_kind["checkpoint"].0 > 1;
-        // A superblock with no transaction behind it is written again, as nothing tells whether it was synced.
+        // A superblock with no transaction behind it is written again, since nothing shows whether it was synced.
         let syncs = 3 + 2 * u64::from(has_cleaned) + u64::from(was_cleaned);
         assert!(at < 2 || counts.syncs == syncs, "turn {at}: {counts:?}");
         was_cleaned = has_cleaned;
@@ -277,6 +277,6 @@ fn a_turn_of_another_process_takes_two_syncs_more() {
     }
     let after = file_bytes(&other);
     println!("200 turns, {cleanings} with a cleaning, {before} bytes became {after}: {sum:?}");
-    // Each turn begins a segment, so that they have to be cleaned for the file to stay what it is.
+    // Each turn begins a segment, so cleaning must keep the file's length.
     assert!(cleanings < 100 && after < before * 3 / 2 + 8 * (64 << 10));
 }
