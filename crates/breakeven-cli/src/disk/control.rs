@@ -1,5 +1,5 @@
-//! What a served disk can be asked for: clones, snapshots, removals and longer volumes, by a socket beside its file that is its owner's
-//! alone.
+//! Changes that a served disk can be asked for: clones, snapshots, removals and longer volumes. A socket beside its
+//! file takes them, and it belongs to the file's owner alone.
 //!
 //! One line asks and one answers: nothing if it is done, a sentence if it is not. Names of volumes have no spaces.
 
@@ -19,7 +19,7 @@ use crate::standard::complain;
 
 /// Two names and a word are shorter.
 const LINE_BYTES_MAX: u64 = 1024;
-/// Who asks is a command that has its line ready; others wait behind it.
+/// A client is a command that has its line ready. Others wait behind it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const CLONE: &str = "clone";
@@ -40,7 +40,7 @@ pub enum Change<'c> {
     Resize {
         volume: &'c str,
         size_bytes: u64,
-        /// Whether what lies behind the new end may be thrown away.
+        /// Whether bytes behind the new end may be thrown away.
         is_discarded: bool,
     },
 }
@@ -121,7 +121,7 @@ impl<'c> Change<'c> {
         self.make(disk)
     }
 
-    /// Asks who serves a disk for the change; returns whether anybody serves it.
+    /// Asks the disk's server for the change. Returns whether there is a server.
     pub fn ask(&self, disk: &Path) -> Result<bool> {
         let connected = with_short_path(&path_of(disk), |path| UnixStream::connect(path));
         let Ok(mut stream) = connected else {

@@ -1,5 +1,5 @@
-//! Any bytes for a client: made by the protocol's rules and then spoilt, or not. Whatever comes, the server answers what
-//! was asked, in the protocol's form, shows what a plain array of bytes would, and does not panic.
+//! Any bytes for a client: made by the protocol's rules and then spoilt, or not. The server answers each request in the
+//! protocol's form, shows the bytes that a plain array would, and does not panic.
 //!
 //! The numbers are those of the protocol's published specification, written down once more.
 
@@ -101,7 +101,7 @@ fn request(random: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// What a client sends from its first byte to its last.
+/// A client's bytes from its first to its last.
 fn client(random: &mut Rng) -> Vec<u8> {
     let mut bytes = match random.u8(..8) {
         0 => random.u32(..).to_be_bytes().to_vec(),
@@ -142,7 +142,7 @@ fn take_u32(bytes: &mut &[u8]) -> u32 {
     u32::from_be_bytes(take(bytes))
 }
 
-/// Checks what a server said until something was agreed on, or not.
+/// Checks a server's replies up to an agreement, or without one.
 fn check_handshake(mut said: &[u8], is_agreed: bool) {
     assert_eq!(take(&mut said), *b"NBDMAGICIHAVEOPT\0\x03");
     while said.starts_with(&OPTION_REPLY_MAGIC.to_be_bytes()) {
@@ -154,17 +154,17 @@ fn check_handshake(mut said: &[u8], is_agreed: bool) {
     assert!(said.is_empty() || is_export, "{} bytes", said.len());
 }
 
-/// What was asked for.
+/// A request that was sent.
 struct Asked {
     kind: u16,
     cookie: [u8; 8],
     offset: u64,
     length: u32,
-    /// What is to be written.
+    /// The bytes to write.
     bytes: Vec<u8>,
 }
 
-/// Returns what is asked for and must be answered.
+/// Returns the requests that must be answered.
 fn asked(mut bytes: &[u8]) -> Vec<Asked> {
     let mut all = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<28>() {
@@ -200,7 +200,7 @@ impl Asked {
         self.offset as usize..end
     }
 
-    /// Checks one reply, and does to `content` what was done.
+    /// Checks one reply, and applies the request to `content`.
     fn check(&self, said: &mut &[u8], session: &Session, content: &mut [u8]) {
         let mut shown = Vec::new();
         loop {
@@ -266,7 +266,8 @@ impl Asked {
         self.apply(session, content);
     }
 
-    /// Checks what is said of a range. What was not changed since the snapshot of the empty disk is zeros, as a hole is.
+    /// Checks the reported status of a range. A range unchanged since the snapshot of the empty disk is zeros, as a
+    /// hole is.
     fn check_status(&self, mut body: &[u8], session: &Session, content: &[u8]) {
         let number = take_u32(&mut body) as usize;
         assert_eq!(self.kind, BLOCK_STATUS);

@@ -46,7 +46,7 @@ const ABILITIES_OF_READERS: u16 = 4 | ONE_PART | 256;
 const ONE_PART: u16 = 128;
 
 const ALLOCATION: &str = "base:allocation";
-/// Before the name of a snapshot: what changed since then. The name is QEMU's, as the specification has it.
+/// Stands before the name of a snapshot: the changes since then. The name is QEMU's, as the specification has it.
 const CHANGES: &str = "qemu:dirty-bitmap:";
 /// As many kinds of status are agreed on: QEMU and libnbd's programs ask for two at most.
 const CONTEXTS_MAX: usize = 16;
@@ -59,9 +59,9 @@ const OPTIONS_MAX: usize = 256;
 /// A kind of status that clients can ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusContext {
-    /// What is stored.
+    /// Stored parts and holes.
     Allocation,
-    /// What may be other than in a snapshot.
+    /// Parts that may differ from a snapshot.
     Changes { since: String },
 }
 
@@ -73,7 +73,7 @@ impl StatusContext {
         }
     }
 
-    /// Returns whether a query lists it: its name, or what that begins with up to a colon.
+    /// Returns whether a query lists it: by its name, or by the beginning of it up to a colon.
     fn is_listed_by(&self, query: &[u8]) -> bool {
         let name = self.name();
         let namespace = name.split_inclusive(':').next().unwrap_or("");
@@ -89,9 +89,9 @@ struct StatusAgreement {
     contexts: Vec<StatusContext>,
 }
 
-/// What was agreed on.
+/// The result of the negotiation.
 pub struct Session {
-    /// What the export is a volume of.
+    /// The disk that has the export as a volume.
     pub disk: Disk,
     /// The export.
     pub volume: Volume,
@@ -103,7 +103,7 @@ pub struct Session {
     pub contexts: Vec<StatusContext>,
 }
 
-/// What is offered.
+/// The server's offer.
 pub struct Offer<'o> {
     pub disk: &'o Disk,
     /// The volume that a client gets which names none.
@@ -138,7 +138,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes))
 }
 
-/// Greets a client and answers its options; returns what was agreed on, `None` if it left.
+/// Greets a client and answers its options. Returns the agreed session, `None` if the client left.
 pub fn negotiate<R: Read, W: Write>(
     reader: &mut R,
     writer: &mut W,
@@ -274,7 +274,7 @@ impl<R: Read, W: Write> Handshake<'_, R, W> {
         Ok(session)
     }
 
-    /// Answers GO and INFO, which name an export and what to know of it.
+    /// Answers GO and INFO, which name an export and the facts they ask for.
     fn inform(&mut self, option: u32, data: &[u8]) -> io::Result<Option<Session>> {
         let parsed = take_text(data);
         let parsed = parsed.and_then(|(name, rest)| Some((name, rest.split_first_chunk::<2>()?)));
@@ -306,7 +306,7 @@ impl<R: Read, W: Write> Handshake<'_, R, W> {
         Ok(Some(session))
     }
 
-    /// Answers what kinds of status there are, or agrees on some.
+    /// Lists the kinds of status, or agrees on some.
     fn meta_context(&mut self, option: u32, data: &[u8]) -> io::Result<()> {
         let is_setting = option == SET_META_CONTEXT;
         if is_setting {
@@ -340,7 +340,8 @@ impl<R: Read, W: Write> Handshake<'_, R, W> {
         self.reply(option, ACK, b"")
     }
 
-    /// Returns the kinds of status of an export: what is stored, and for each snapshot that can be compared with it what changed.
+    /// Returns the kinds of status of an export: its allocation, and its changes since each snapshot that it can be
+    /// compared with.
     fn contexts(&self, export: &VolumeStatus) -> breakeven::Result<Vec<StatusContext>> {
         let is_comparable = |volume: &VolumeStatus| {
             volume.is_read_only

@@ -1,4 +1,4 @@
-//! Images in and out, what one would come to, and the check of every block.
+//! Images in and out, the forecast of an import, and the check of every block.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -27,7 +27,7 @@ use crate::environment;
 use crate::options::{DiskExportOptions, DiskFsckOptions, DiskImportOptions};
 use crate::standard;
 
-/// What is read and written at a time.
+/// Bytes read and written at a time.
 const STEP_BYTES: usize = IMPORT_BYTES as usize;
 /// A disk of a shorter image is made with short segments, so that it is small.
 const LONG_IMAGE_BYTES: u64 = 2 << 20;
@@ -37,7 +37,7 @@ const STATUS_BLOCKS: u64 = 1 << 20;
 /// How images that are not raw come in.
 const CONVERT: &str = "qemu-img convert -n -O raw IMAGE 'nbd+unix:///?socket=SOCKET'";
 
-/// Returns what a file is an image of, by what it begins with.
+/// Returns the kind of image in a file, by its first bytes.
 fn kind_of(file: &File, size_bytes: u64) -> io::Result<Option<Image>> {
     let mut head = Vec::new();
     let mut file = file;
@@ -46,8 +46,8 @@ fn kind_of(file: &File, size_bytes: u64) -> io::Result<Option<Image>> {
     Ok(Image::find(&head, Some(size_bytes)))
 }
 
-/// Says what an import of an image would come to, from so many bytes of it; nothing of what is none, or cannot be read.
-/// Nothing is written.
+/// Predicts the result of an import of an image, from `bytes_max` of it. Returns nothing if it is no image, or cannot
+/// be read. Nothing is written.
 pub fn foretold(path: &Path, bytes_max: u64) -> Option<String> {
     let path = std::fs::canonicalize(path).ok()?;
     let file = File::open(&path).ok()?;
@@ -61,7 +61,7 @@ pub fn foretold(path: &Path, bytes_max: u64) -> Option<String> {
     }
     let mut runs: Vec<Range<u64>> = data_runs(&file).map(|(start, end)| start..end).collect();
     if runs.is_empty() {
-        // Nothing is told of holes, or all is one.
+        // The file system reports no holes, or the file is one.
         runs.push(0..size_bytes);
     }
     let (storage, _, name_in_folder) = Opened::place(&path).ok()?;
@@ -159,7 +159,7 @@ pub fn import(options: &DiskImportOptions) -> Result<()> {
     Opened::make(&options.file.path, disk_options, fill)
 }
 
-/// The longest volume there is, of which a stream fills as much as it has.
+/// The longest volume there is. A stream fills as much of it as it has.
 const STREAM_BYTES_MAX: u64 = INDEX_MAX * 4096;
 
 /// Where an image comes from.
@@ -299,7 +299,7 @@ fn await_bytes(image: &File, stop: &AtomicBool) -> Result<()> {
     }
 }
 
-/// Returns what tells that nobody wrote to an image; a block device has no time.
+/// Returns the facts that show whether anybody wrote to an image. A block device has no time.
 fn length_and_time(image: &mut File) -> io::Result<(u64, Option<SystemTime>)> {
     let metadata = image.metadata()?;
     let modified = metadata.is_file().then(|| metadata.modified());
@@ -314,7 +314,7 @@ fn check_going_on(stop: &AtomicBool) -> Result<()> {
     }
 }
 
-/// Writes a volume as a raw image whose holes are holes. Says no if it lacks what cannot be read.
+/// Writes a volume as a raw image whose holes are holes. Says no if the image lacks blocks that cannot be read.
 pub fn export(options: &DiskExportOptions) -> Result<ExitCode> {
     let opened = Opened::open_read_only(&options.file)?;
     let volumes = opened.disk.volumes()?;
@@ -409,7 +409,7 @@ pub fn check(options: &DiskFsckOptions) -> Result<ExitCode> {
 /// As many places that cannot be read are named one by one.
 const PLACES_MAX: usize = 100;
 
-/// What of a volume cannot be read.
+/// The unreadable parts of a volume.
 #[derive(Default)]
 struct Damage {
     /// The first places, and why the first block of each cannot be read.
@@ -420,7 +420,7 @@ struct Damage {
 }
 
 impl Damage {
-    /// Reads what there is from `at` on, zeros for what cannot be read: a block is lost by itself.
+    /// Reads the volume from `at` on, with zeros for blocks that cannot be read. Each block is lost by itself.
     fn read(&mut self, volume: &Volume, at: u64, target: &mut [u8]) {
         if volume.read(at, target).is_ok() {
             return;
@@ -450,7 +450,7 @@ impl Damage {
         }
     }
 
-    /// Names what cannot be read.
+    /// Names the blocks that cannot be read.
     fn tell(&self, volume: &str, out: &mut String) {
         for (place, why) in &self.places {
             let Range { start, end } = place;

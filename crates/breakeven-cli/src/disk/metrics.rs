@@ -1,4 +1,4 @@
-//! What the server did, as a text file for Prometheus' collector of such files.
+//! The server's counters, as a text file for Prometheus' collector of such files.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -125,7 +125,7 @@ impl Metrics {
         text
     }
 
-    /// Replaces the file, so that no reader sees half of it; what is no regular file is written to.
+    /// Replaces the file, so that no reader sees half of it. A file that is not regular is written to.
     pub fn write(
         &self,
         path: &Path,

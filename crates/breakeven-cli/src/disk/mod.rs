@@ -1,7 +1,7 @@
 //! `breakeven disk`: compressed, deduplicated, cloneable disks for programs that know nothing of them.
 //!
-//! A disk is one file; a server shows its volumes to NBD clients. A store is open for writing once: what changes the
-//! volumes of a served disk asks its server, and the other commands work on a disk that nobody serves.
+//! A disk is one file; a server shows its volumes to NBD clients. A store is open for writing once. So commands that
+//! change the volumes of a served disk ask its server. The other commands work on a disk that nobody serves.
 
 mod control;
 #[cfg(test)]
@@ -37,13 +37,13 @@ use control::{Change, Control};
 pub use image::foretold;
 use server::{Listener, Server};
 
-/// How often the metrics and what the host has left are looked at.
+/// The time between two looks at the metrics and the host's free space.
 const UPKEEP: Duration = Duration::from_secs(10);
 /// How often a disk is asked whether it rests.
 const REST: Duration = Duration::from_secs(1);
 /// Between two steps of a disk that rests.
 const STEP: Duration = Duration::from_millis(1);
-/// How long a disk is made dense when its server ends: half of what container engines wait before they kill.
+/// How long a disk is made dense when its server ends: half the time that container engines wait before they kill.
 const LAST: Duration = Duration::from_secs(5);
 /// The threads of a connection, and of a long request, however many processors there are.
 const THREADS_MAX: usize = 8;
@@ -148,7 +148,7 @@ fn reserve(disk: &Disk, folder: &Path, reserve_bytes: u64) {
     });
 }
 
-/// Returns what the file system around a disk has left for its owner.
+/// Returns the free bytes of the file system around a disk, for the disk's owner.
 fn host_left_bytes(folder: &Path) -> breakeven::Result<u64> {
     let status = rustix::fs::statvfs(folder)
         .map_err(|error| breakeven::Error::io("statvfs", folder, error.into()))?;
@@ -189,7 +189,7 @@ fn copy(names: &DiskCopyOptions, is_read_only: bool) -> Result<()> {
     change(&names.file, &copy)
 }
 
-/// Writes all blocks again, densely. What is written meanwhile is there beside the old, so that a crash loses nothing.
+/// Writes all blocks again, densely. New blocks stand beside the old ones meanwhile, so a crash loses nothing.
 fn compact(file: &DiskFile) -> Result<()> {
     let opened = Opened::open_with(&file.path, DiskOptions::compacting(), false)?;
     let before = opened.stored_bytes()?;
@@ -236,7 +236,7 @@ fn info(file: &DiskFile) -> Result<()> {
     Ok(())
 }
 
-/// Says what was found when a disk was opened, where that is anything but a clean end.
+/// Reports the findings from the opening of a disk, unless it had a clean end.
 fn add_remarks(disk: &Disk, out: &mut String) {
     for remark in disk.opened().remarks() {
         out.push_str(remark);
@@ -244,7 +244,7 @@ fn add_remarks(disk: &Disk, out: &mut String) {
     }
 }
 
-/// Listens where it is said, and on what was handed over in place of that.
+/// Listens at the given places, or on the sockets that were handed over in their place.
 fn listen(options: &DiskServeOptions) -> Result<Vec<Listener>> {
     let inherited = Listener::inherited()?;
     if !inherited.is_empty() {
@@ -367,7 +367,7 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
     ended
 }
 
-/// Notes some of what is stored, so that copies of it are found.
+/// Notes some stored blocks, so that copies of them are found.
 fn recall_all(mut recall: Recall) {
     let failed = loop {
         match recall.step() {
@@ -411,7 +411,7 @@ impl Resting {
         Resting { wake, thread }
     }
 
-    /// Makes dense what still can be when a server ends.
+    /// Makes the rest dense, as far as possible, when a server ends.
     fn finish(self) -> breakeven::Result<()> {
         drop(self.wake);
         let started = Instant::now();
@@ -434,7 +434,7 @@ fn keep_up_until(stopped: &Receiver<()>, mut work: impl FnMut() -> Result<()>) {
     }
 }
 
-/// Gives back what nothing needs, writes the metrics, and warns before writes are refused.
+/// Gives back unneeded blocks, writes the metrics, and warns before writes are refused.
 fn keep_up(
     opened: &Opened,
     server: &Server,

@@ -1,5 +1,5 @@
-//! Power cuts under a served disk: the proof harness of every store, at the level of the protocol. A transaction is a request
-//! that a client sends as bytes and the server answers.
+//! Power cuts under a served disk: the proof harness of every store, at the level of the protocol. A transaction is a
+//! request that a client sends as bytes and the server answers.
 
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ const TRIM: u16 = 4;
 const WRITE_ZEROES: u16 = 6;
 const FUA: u16 = 1;
 
-/// What a client asks for.
+/// A client's request.
 struct Request {
     kind: u16,
     offset: usize,
     length: usize,
-    /// What a write writes.
+    /// The bytes that a write writes.
     bytes: Vec<u8>,
     /// Whether it is made durable by a flush behind it, where it is to be durable.
     by_flush: bool,
@@ -49,7 +49,7 @@ impl Request {
         let length = length.min(SIZE_BYTES - offset);
         let is_zeros = |range: std::ops::Range<usize>| content[range].iter().all(|it| *it == 0);
         let kind = match random.u8(..20) {
-            // What changes nothing may be no transaction at all.
+            // A request without effect may be no transaction at all.
             0..3 if !is_zeros(offset..offset + length) => WRITE_ZEROES,
             3..6 if !is_zeros(whole_blocks(offset, length)) => TRIM,
             _ => WRITE,
@@ -83,7 +83,7 @@ impl Request {
         }
     }
 
-    /// Returns what a client sends.
+    /// Returns the bytes that a client sends.
     fn sent(&self, flags: u16) -> Vec<u8> {
         let mut bytes = REQUEST_MAGIC.to_be_bytes().to_vec();
         bytes.extend([flags.to_be_bytes(), self.kind.to_be_bytes()].concat());
@@ -106,14 +106,15 @@ fn shown(disk: &Disk) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A state is what the disk shows, whatever its number: where a write finds no room, a cleaning before it has one too.
+/// A state is the disk's content, whatever its number. Where a write finds no room, a cleaning before it has a number
+/// too.
 fn state(content: &[u8]) -> State {
     let digest = digest([content]);
     State { last: 0, digest }
 }
 
 impl Served {
-    /// Serves a client that sends these bytes; what it is refused is an error.
+    /// Serves a client that sends these bytes. A refused request is an error.
     fn serve(&self, bytes: &[u8]) -> Result<()> {
         let session = Session {
             disk: self.disk.clone(),

@@ -1,7 +1,7 @@
 //! The transmission phase of the NBD protocol: requests and their replies, until the client leaves.
 //!
-//! Source: the protocol's published specification, "Transmission phase". A few threads serve a connection: one of them
-//! waits for the next request, the others do theirs, so that replies come in the order in which they are ready. Each
+//! Source: the protocol's published specification, "Transmission phase". A few threads serve a connection. One of them
+//! waits for the next request, and the others do theirs, so replies come in the order in which they are ready. Each
 //! holds one request of at most 32 MiB.
 
 use std::io::{self, IoSlice, Read, Write};
@@ -19,7 +19,7 @@ use super::metrics::Metrics;
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// From this length on a read is answered in pieces, if the client takes that.
 const PIECES_BYTES: u32 = 256 << 10;
-/// The blocks that are stored, or changed, up to which one answer about status goes; the client asks on from there.
+/// The most stored or changed blocks in one answer about status. The client asks on from there.
 const STATUS_BLOCKS_MAX: u64 = 1 << 15;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
@@ -57,7 +57,7 @@ const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
 const EOVERFLOW: u32 = 75;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy)]
 struct Request {
     flags: u16,
@@ -91,19 +91,19 @@ fn refuse<T>(number: u32, sentence: &str) -> Result<T, Refusal> {
     Err(Refusal { number, sentence })
 }
 
-/// What a request is answered with.
+/// The answer to a request.
 enum Answer {
     Done,
-    /// The buffer holds what was read.
+    /// The buffer holds the bytes that were read.
     Data,
-    /// What was asked for is still to be read, and sent as it is.
+    /// The requested bytes are still to be read, and sent as they are.
     Pieces,
     /// All that was asked for is zeros.
     Hole,
     Status(Vec<StatusReply>),
 }
 
-/// What one kind of status is.
+/// The reply for one kind of status.
 struct StatusReply {
     /// The number that was agreed on for it.
     number: u32,
@@ -180,7 +180,7 @@ impl Request {
         }
     }
 
-    /// Does what is asked for; `buffer` holds what is written, and gets what is read.
+    /// Carries out the request. `buffer` holds the bytes to write, and gets the bytes read.
     fn run(&self, session: &Session, buffer: &mut Vec<u8>) -> Result<Answer, Refusal> {
         let volume = &session.volume;
         self.check_flags()?;
@@ -207,7 +207,7 @@ impl Request {
         Ok(Answer::Done)
     }
 
-    /// Writes what the buffer holds; where that finds no room, some is made first.
+    /// Writes the buffer's bytes. Where there is no room, some is made first.
     fn write(&self, session: &Session, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
         let write = |buffer: &mut Vec<u8>| {
             let written = session
@@ -380,7 +380,7 @@ impl From<Error> for Broken {
     }
 }
 
-/// One connection: requests are read in turn, done side by side, and answered as they are done.
+/// One connection. Requests are read one after the other, done side by side, and answered as they are done.
 struct Conversation<'c, R, W> {
     /// Nothing once the client has left.
     reader: Mutex<Option<&'c mut R>>,
@@ -390,7 +390,7 @@ struct Conversation<'c, R, W> {
 }
 
 impl<'c, R: Read + Send, W: Write + Send> Conversation<'c, R, W> {
-    /// Returns the next request, with what it writes in `buffer`; `None` if the client has left. Behind an error
+    /// Returns the next request, with the bytes to write in `buffer`; `None` if the client has left. Behind an error
     /// nobody reads any more.
     fn next(&self, buffer: &mut Vec<u8>) -> io::Result<Option<Request>> {
         let mut turn = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -403,7 +403,7 @@ impl<'c, R: Read + Send, W: Write + Send> Conversation<'c, R, W> {
             return Ok(None);
         }
         if request.kind == WRITE {
-            // What follows would have to be read to find the next request.
+            // The bytes behind it would have to be read to find the next request.
             if request.length > REQUEST_BYTES_MAX {
                 return Err(broken("a write of more than 32 MiB"));
             }
@@ -418,7 +418,7 @@ impl<'c, R: Read + Send, W: Write + Send> Conversation<'c, R, W> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what is read piece by piece, so that the client has some of it while the rest is decoded.
+    /// Sends the bytes piece by piece, so that the client has some of them while the rest is decoded.
     fn send_pieces(
         &self,
         request: &Request,

@@ -182,7 +182,7 @@ impl Listener {
     }
 }
 
-/// What all connections share.
+/// The data that all connections share.
 pub struct Server {
     pub disk: Disk,
     pub default: String,
@@ -308,8 +308,8 @@ impl Server {
         transmit(&mut reader, &mut writer, &session, metrics, self.threads)
     }
 
-    /// Lets nobody in any more, ends all connections behind the requests that run, and makes everything
-    /// durable, before and behind some last work.
+    /// Lets nobody in any more, and ends all connections behind the requests that run. Makes everything durable, before
+    /// and behind some last work.
     pub fn end(&self, work: impl FnOnce() -> breakeven::Result<()>) -> Result<()> {
         let threads = {
             let mut open = self.lock();
@@ -335,7 +335,7 @@ impl Server {
     }
 }
 
-/// Returns a path as a part of an address: from any folder, whatever bytes it has.
+/// Returns a path as a part of an address: from any folder, with any bytes.
 fn escaped(path: &Path) -> String {
     let mut text = String::new();
     for byte in path.as_os_str().as_bytes() {

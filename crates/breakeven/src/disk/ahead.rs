@@ -1,8 +1,8 @@
-//! What is done with the blocks of a long write before its transaction begins: each is looked at once, and encoded if it
-//! will be stored.
+//! Work on a long write's blocks before its transaction begins: each is examined once, and encoded if it will be
+//! stored.
 //!
-//! A [`Crew`] does shares of that beside the thread that writes, in threads that stay: starting one for each write took
-//! as long as encoding a tenth of it.
+//! A [`Crew`] does shares of that beside the writing thread, in threads that stay. Starting a thread for each write
+//! took as long as encoding a tenth of it.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,12 +14,12 @@ use crate::blocks::{EncodedBlock, without_tail};
 use crate::error::Result;
 use crate::pool::{Pool, PoolOptions, Stage};
 
-/// What one look at a whole block told, whatever is done with it then.
+/// The result of one look at a whole block, for any later use of it.
 #[derive(Default)]
 pub(super) struct Look {
     /// How much of it there is before the zeros at its end.
     pub(super) used_bytes: usize,
-    /// What it is looked up by, where that is known.
+    /// Its sketch for the lookup, where that is known.
     pub(super) sketch: Option<u64>,
     /// Nothing of one that may be there already.
     pub(super) encoded: Option<EncodedBlock>,
@@ -54,7 +54,7 @@ impl Looker {
         }
     }
 
-    /// Looks at what is written at an offset: piece by piece, at those that are whole blocks.
+    /// Looks at the bytes of a write at an offset, piece by piece, at the pieces that are whole blocks.
     pub(super) fn look(&self, offset: u64, bytes: &[u8]) -> Result<Vec<Option<Look>>> {
         let pieces = pieces(self.block_bytes, offset, bytes.len());
         let looks = pieces.map(|piece| match piece.within.len() < self.block_bytes {
@@ -105,7 +105,7 @@ impl Share {
 
 type Shares = Stage<Share, Vec<Option<Look>>, ()>;
 
-/// The threads that help who writes.
+/// The threads that help a writer.
 pub(super) struct Crew {
     pool: Pool,
     worker_count: usize,

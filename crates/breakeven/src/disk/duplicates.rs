@@ -1,15 +1,15 @@
 //! Where blocks of the same bytes may lie: an index in memory that forgets.
 //!
-//! It only points: whoever asks compares the bytes. A block is looked up by a sketch, a hash of a few of its words, which
-//! takes so little that every block is looked for and noted. Three ways of a bucket keep the last blocks that were
-//! written, and one keeps anchors, which are one block in so many by their sketch and so go back that much further. Behind a
-//! block that was found its neighbours are looked for beside the one that it equals, whether the index knows them or not:
-//! that is how a long copy is found by its anchors (the locality of Zhu and others 2008, section 4.3, and the sampling of
-//! Lillibridge and others 2009, section 3).
+//! It only points: the caller compares the bytes. A block is looked up by a sketch, a hash of a few of its words. That
+//! costs so little that every block is looked for and noted. Three ways of a bucket keep the last blocks that were
+//! written, and one keeps anchors. A small share of all blocks are anchors, by their sketch, so that way goes back much
+//! further. Behind a found block its neighbours are looked for beside the block that it equals, whether the index knows
+//! them or not. That is how a long copy is found by its anchors (the locality of Zhu and others 2008, section 4.3, and
+//! the sampling of Lillibridge and others 2009, section 3).
 //!
-//! The index is not stored: [`super::Disk::recall`] fills it anew. It keeps books of the core time of comparing what differs and
-//! of what the bytes are worth that need not be written, and compares seldom where that does not pay. What is equal is
-//! read instead of encoded, which takes about as long.
+//! The index is not stored: [`super::Disk::recall`] fills it again. It counts the core time of comparing different
+//! blocks, and the worth of the bytes that need not be written. Where comparing does not pay it compares seldom. Equal
+//! blocks are read instead of encoded, which takes about as long.
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -18,27 +18,33 @@ const WAYS: usize = 4;
 /// The ways for all blocks but anchors; the last one is for these.
 const RECENT_WAYS: usize = WAYS - 1;
 const ENTRY_BYTES: usize = 16;
-/// One block in so many is an anchor: the way for anchors then goes back ten times as far as the three for all others.
+/// One block in so many is an anchor. The way for anchors then goes back ten times as far as the three for all others.
 const ANCHOR_BITS: u32 = 5;
-/// The words of a block that its sketch is made of. On some 470 MB of `/usr/share` and as much of `/usr/lib` 16 of 8 bytes
-/// were the same for 2 and 3 blocks in a thousand that differ, 8 for 4 and 5, and 32 for 3 and 1.
+/// The words of 8 bytes in a sketch. Different blocks with equal sketches, per thousand, on some 470 MB of each folder:
+///
+/// | words | `/usr/share` | `/usr/lib` |
+/// |---|---|---|
+/// | 8 | 4 | 5 |
+/// | 16 | 2 | 3 |
+/// | 32 | 3 | 1 |
 const SKETCH_WORDS: usize = 16;
 const WORD_BYTES: usize = 8;
 /// The blocks with something to compare with after which it is decided whether comparing pays.
 const ROUND: u32 = 512;
-/// The core time of reading a block of 4 KiB and comparing it: reads of 4 KiB in das2014-disk/speed take some ten seconds for a GiB,
-/// of which most is the server's.
+/// The core time of reading a block of 4 KiB and comparing it. Reads of 4 KiB in das2014-disk/speed take some ten
+/// seconds for a GiB, and most of that is the server's.
 const COMPARE_SECONDS: f64 = 2e-6;
 /// The rounds without comparing between two with it, when it does not pay.
 const REST: u32 = 15;
 /// The copies that are followed at once: as many as requests of a connection are done at a time.
 const TRAILS: usize = 8;
-/// How far from its last block a copy is followed: requests come in any order, and the longest one has so many blocks of 4 KiB.
+/// The distance from its last block at which a copy is followed. Requests come in any order, and the longest one has so
+/// many blocks of 4 KiB.
 const REACH_BLOCKS: u64 = 8192;
 /// A copy is left after so many blocks in a row that differ, or that were found if these are fewer.
 const CREDIT_MAX: u32 = 4;
 
-/// Returns what a block is looked up by, which comes without the zeros at its end and is not empty.
+/// Returns the sketch of a block, which comes without the zeros at its end and is not empty.
 pub(super) fn sketch_of(used: &[u8]) -> u64 {
     let mut words = [0; SKETCH_WORDS * WORD_BYTES];
     let last = used.len().saturating_sub(WORD_BYTES);
@@ -52,14 +58,14 @@ pub(super) fn sketch_of(used: &[u8]) -> u64 {
 /// The address of a block.
 pub(super) type Address = (u32, u64);
 
-/// What looking for duplicates came to.
+/// Counts of the search for duplicates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DuplicateStats {
     /// Blocks that were looked for.
     pub looked: u64,
     /// Blocks that were there already, and were not stored again.
     pub found: u64,
-    /// What these did not write.
+    /// Bytes not written for the found blocks.
     pub saved_bytes: u64,
 }
 
@@ -69,7 +75,7 @@ struct Trail {
     volume: u32,
     /// The volume that has the blocks.
     original: u32,
-    /// What is added to an index here for the one there, modulo 2^64.
+    /// The difference to add to an index here for the one there, modulo 2^64.
     offset: u64,
     /// The index of the block that was found last.
     last: u64,
@@ -101,27 +107,27 @@ impl Trail {
     }
 }
 
-/// The index; a plain table, so that its memory is what was asked for.
+/// The index: a plain table, so that its memory is exactly the requested amount.
 pub(super) struct Duplicates {
     /// A tag and a volume, and an index plus one; zeros are no entry.
     entries: Vec<[u64; 2]>,
     bucket_mask: u64,
     trails: Vec<Trail>,
     next_trail: usize,
-    /// What a byte is worth that is not written, in seconds of a core.
+    /// The worth of a byte that is not written, in seconds of a core.
     worth: f64,
     /// Whether all is compared, whether that pays or not.
     is_thorough: bool,
     in_round: u32,
-    /// What comparing earned in this round less what it took, in seconds of a core.
+    /// Earnings of comparing in this round less its cost, in seconds of a core.
     balance: f64,
     rests: u32,
     pub(super) stats: DuplicateStats,
 }
 
 impl Duplicates {
-    /// Makes an index of at most `bytes`, `None` if that is too little for any; a byte that is not written is worth so
-    /// many seconds of a core.
+    /// Makes an index of at most `bytes`, `None` if that is too little for any. `worth` is that of a byte that is not
+    /// written, in seconds of a core.
     pub(super) fn new(bytes: usize, worth: f64) -> Option<Duplicates> {
         let buckets = bytes / (WAYS * ENTRY_BYTES);
         let buckets = 1usize << buckets.checked_ilog2()?;
@@ -149,8 +155,8 @@ impl Duplicates {
         self.entries.len()
     }
 
-    /// Says whether what may be equal to the next block is to be compared with it: while that pays, and now and then to see
-    /// whether it does.
+    /// Says whether to compare the next block with its candidates: while that pays, and now and then to see whether it
+    /// does.
     fn compares(&mut self) -> bool {
         if self.in_round == ROUND {
             self.rests = match self.rests {
@@ -177,14 +183,14 @@ impl Duplicates {
         sketch.leading_zeros() >= ANCHOR_BITS
     }
 
-    /// Says whether a block of this sketch is probably there already, of what is known without comparing.
+    /// Says whether a block of this sketch is probably there already, by the index alone, without comparing.
     pub(super) fn may_have(&self, sketch: u64, here: Address) -> bool {
         let is_followed = |trail: &Trail| trail.credit > 1 && trail.covers(here);
         self.rests == 0
             && (self.of_sketch(sketch).next().is_some() || self.trails.iter().any(is_followed))
     }
 
-    /// Returns the addresses beside what was found last, as `here` is beside its copies.
+    /// Returns the addresses beside the last found block, as `here` is beside its copies.
     pub(super) fn beside(&self, here: Address) -> impl Iterator<Item = Address> {
         let trails = self.trails.iter().filter(move |trail| trail.covers(here));
         trails.map(move |trail| trail.original_of(here))
@@ -197,8 +203,8 @@ impl Duplicates {
         known.map(|[word, index]| (*word as u32, index - 1))
     }
 
-    /// Returns the addresses that may show the block that is to be written `here`: those beside what was found last, and
-    /// those of its sketch.
+    /// Returns the addresses that may show the block that is to be written `here`: those beside the last found block,
+    /// and those of its sketch.
     pub(super) fn candidates(&mut self, sketch: u64, here: Address) -> Vec<Address> {
         self.stats.looked += 1;
         let mut found: Vec<Address> = self.beside(here).collect();
@@ -213,8 +219,8 @@ impl Duplicates {
         found
     }
 
-    /// Notes that `from` was compared with what is to be written `here`, and whether they are equal; then the record that need
-    /// not be written takes so many bytes.
+    /// Notes that `from` was compared with the block to write `here`. If they are equal, `record_bytes` is the length
+    /// of the record that need not be written.
     pub(super) fn note_compared(
         &mut self,
         from: Address,

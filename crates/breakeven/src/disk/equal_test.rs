@@ -1,5 +1,5 @@
-//! How many of the equal blocks are found: behind much that is not, beyond what the index knows, after a restart, by an import and by
-//! compacting.
+//! The share of equal blocks that are found: behind many different ones, beyond the index's memory, after a restart, by
+//! an import and by compacting.
 
 use super::{Disk, DiskOptions};
 use crate::blocks::{BlocksOptions, Durability};
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::storage::MemoryStorage;
 use crate::testing::{is_full, seeded};
 
-/// What is written at a time.
+/// Bytes written at a time.
 const WRITE_BYTES: usize = 64 << 10;
 
 /// Images of blocks that differ in all, and shrink to a sixteenth where they are long.
@@ -66,8 +66,8 @@ impl Images {
     }
 }
 
-/// Writes an image, another one, and the first one again; returns the share of this one's blocks that were found and what they
-/// lengthened the file by, for each of the image's length in the file.
+/// Writes an image, another one, and the first one again. Returns the found share of the latter's blocks, and its
+/// growth of the file over the image's length in the file.
 fn found_again(images: &Images, duplicates_bytes: usize) -> (f64, f64) {
     let storage = MemoryStorage::new();
     let options = images.options(duplicates_bytes);
@@ -101,7 +101,7 @@ fn a_second_image_is_found_behind_much_that_was_not() {
 
 #[test]
 fn a_second_image_is_found_beyond_what_the_index_knows() {
-    // The index of 16 MiB beside images of 1 and 8 GiB in blocks of 4 KiB, or as much smaller in all.
+    // The index of 16 MiB beside images of 1 and 8 GiB in blocks of 4 KiB, or all of that smaller by one factor.
     let (shrunk, block_bytes) = if is_full() { (1, 4096) } else { (256, 512) };
     for gib in [1, 8] {
         let images = Images {

@@ -1,4 +1,4 @@
-//! What an import of an image would come to, by importing a part of it into memory.
+//! A forecast of an import of an image, by importing a part of it into memory.
 
 use std::ops::Range;
 
@@ -7,15 +7,15 @@ use crate::blocks::{Durability, spread};
 use crate::error::{Error, Result};
 use crate::storage::{MemoryStorage, StorageFile};
 
-/// What an import moves at a time.
+/// Bytes that an import moves at a time.
 pub const IMPORT_BYTES: u64 = 1 << 20;
 
-/// What an import would come to.
+/// The predicted result of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreseen {
     /// The image's data, without its holes.
     pub data_bytes: u64,
-    /// How much of them was imported into memory; what follows is scaled from that to all of them.
+    /// Bytes of them that were imported into memory. The following fields are scaled from them to all of them.
     pub sampled_bytes: u64,
     /// Blocks that are all zeros.
     pub zero_bytes: u64,
@@ -25,15 +25,14 @@ pub struct Foreseen {
     pub file_bytes: u64,
 }
 
-/// Foretells what an import of an image would come to, of which `runs` are the data and the rest is holes, by importing up
-/// to `bytes_max` of it, a multiple of 1 MiB, into memory. Of blocks that are equal only those are found that are both
-/// looked at.
+/// Predicts the result of an import of an image. `runs` are its data, and the rest is holes. Up to `bytes_max` of it, a
+/// multiple of 1 MiB, are imported into memory. Equal blocks are found only if both were looked at.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there are no data, and those of reading the image.
 ///
 /// # Cost
-/// That of importing so much, and memory for what it comes to.
+/// That of importing so much, and memory for the result.
 pub fn predict(
     image: &dyn StorageFile,
     runs: &[Range<u64>],
@@ -104,7 +103,7 @@ mod tests {
 
     const BLOCK_BYTES: usize = 4096;
 
-    /// An image with noise, blocks that are half noise, some that are there already, some zeros, and a hole.
+    /// An image with noise, blocks of half noise, some duplicates, some zeros, and a hole.
     fn image() -> (Arc<dyn StorageFile>, [Range<u64>; 2], u64) {
         let mut random = seeded("disk foretell", 41);
         let mut bytes = vec![0; 12 << 20];

@@ -1,14 +1,14 @@
 //! A disk for programs that know nothing of it: bytes at offsets, over the compressed blocks of `blocks`.
 //!
-//! A disk is one store with volumes that have names; each volume looks like a block device. Reads and
-//! writes need not be aligned. Blocks of zeros are holes, blocks that are there already are not stored
-//! again, a clone of a volume shares all it has until one of the two changes.
+//! A disk is one store with volumes that have names; each volume looks like a block device. Reads and writes need not
+//! be aligned. Blocks of zeros are holes. Duplicates of stored blocks are not stored again. A clone of a volume shares
+//! all its blocks until one of the two changes.
 //!
-//! It promises what a device with a volatile cache does: a write is seen by every read that begins after
-//! it returned; after a crash everything is there that was written before a [`Disk::flush`] began or with
-//! [`Durability::Durable`]; of the rest everything up to some moment and nothing behind it, each write
-//! whole or not at all. It knows no network, keeps no clock, and its threads only help those who call:
-//! who writes calls [`Disk::tidy`] when nobody waits for it, and the file keeps to what is live.
+//! It keeps the promises of a device with a volatile cache. Every read that begins after a write returned sees that
+//! write. After a crash everything is there that was written before a [`Disk::flush`] began or with
+//! [`Durability::Durable`]. Of the other writes, all up to some moment are there and none behind it, each whole or not
+//! at all. It knows no network and keeps no clock, and its threads only help its callers. Writers call [`Disk::tidy`]
+//! when nobody waits for it, and the file keeps to its live bytes.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -63,7 +63,7 @@ use names::{KEY_DISK, MARK, Title};
 use size::VolumeLength;
 use tidy::Written;
 
-/// What a write may take beside its bytes: segments that are laid out ahead, and nodes of the map.
+/// Room for a write beside its bytes: segments that are laid out ahead, and nodes of the map.
 const OVERHEAD_BYTES: u64 = 4 << 20;
 
 /// How a disk is made and opened.
@@ -72,8 +72,8 @@ pub struct DiskOptions {
     /// The length of a block of new volumes. Longer ones compress better; a write of less than a block reads
     /// the whole block first. Default 4 KiB.
     pub block_bytes: u32,
-    /// The memory of the index of blocks that are there already, 16 bytes for each; 0 stores every block.
-    /// Default 16 MiB, which knows most of the last 2 GiB written in blocks of 4 KiB, and long runs of the last 32.
+    /// The memory of the index of blocks that are there already, 16 bytes for each; 0 stores every block. Default 16
+    /// MiB, which cover most of the last 2 GiB written in blocks of 4 KiB, and long runs of the last 32.
     pub duplicates_bytes: usize,
     /// How many threads read a long request, or encode one that is lent ([`Volume::write_lent`]), the caller's among
     /// them. Default 1, which starts none.
@@ -97,7 +97,8 @@ impl Default for DiskOptions {
     }
 }
 
-/// What a GB is worth where a disk is compacted or rests, in seconds of a core: ten times as much as where it is written.
+/// The worth of a GB where a disk is compacted or rests, in seconds of a core: ten times as much as where it is
+/// written.
 const COMPACT_SECONDS_PER_GB: f64 = 100.0;
 
 impl DiskOptions {
@@ -106,7 +107,7 @@ impl DiskOptions {
         DiskOptions {
             blocks: BlocksOptions {
                 seconds_per_gb: COMPACT_SECONDS_PER_GB,
-                // As short as it gets: whoever writes next makes room again.
+                // As short as it gets. The next writer makes room again.
                 space_amp: 0.0,
                 ..BlocksOptions::default()
             },
@@ -115,21 +116,21 @@ impl DiskOptions {
     }
 }
 
-/// Where the disk's own storage ends: writes are refused before the host is full, while what was written
-/// can still be made durable.
+/// The limit of the disk's own storage. Writes are refused before the host is full, and earlier writes can still be
+/// made durable.
 pub struct Room {
-    /// What is left to others, and to flushes and trims.
+    /// Bytes left to others, and to flushes and trims.
     pub reserve_bytes: u64,
-    /// Returns what the host has left.
+    /// Returns the host's free bytes.
     pub left_bytes: Box<dyn Fn() -> Result<u64> + Send + Sync>,
 }
 
-/// What is known of a volume.
+/// Facts about a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeStatus {
     /// The volume's number in the store.
     pub number: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Whether it is a snapshot, which nobody can write.
     pub is_read_only: bool,
@@ -172,8 +173,8 @@ impl Disk {
         Disk::begin(Blocks::create(storage, name, options.blocks)?, options)
     }
 
-    /// Makes a disk of what `fill` puts into it. Nothing is there under its name until all of it is written and durable;
-    /// what a killed process began is removed by the next that makes a file there.
+    /// Makes a disk of the content that `fill` writes. The name appears when everything is written and durable. The
+    /// next creation of a file there removes the rest of a killed process.
     ///
     /// # Errors
     /// [`Error::Io`] where a file of that name stands, and those of `fill` and of making the file.
@@ -263,12 +264,12 @@ impl Disk {
         assert!(self.inner.room.set(room).is_ok(), "the room was set before");
     }
 
-    /// Returns what was found when the disk was opened.
+    /// Returns the findings from the opening of the disk.
     pub fn opened(&self) -> Opened {
         self.inner.blocks.opened()
     }
 
-    /// Returns what looking for duplicates came to since the disk was opened.
+    /// Returns the counts of the search for duplicates since the disk was opened.
     pub fn duplicate_stats(&self) -> DuplicateStats {
         let duplicates = self.inner.lock_duplicates();
         duplicates
@@ -276,7 +277,7 @@ impl Disk {
             .map_or_else(Default::default, |index| index.stats)
     }
 
-    /// Returns what the store below tells of itself.
+    /// Returns the statistics of the store below.
     pub fn stats(&self) -> Stats {
         self.inner.blocks.stats()
     }
@@ -321,14 +322,14 @@ impl Disk {
         })
     }
 
-    /// Makes a volume that shows what the one called `from` shows now, and makes it durable; nobody can write
+    /// Makes a volume that shows the present content of the one called `from`, and makes it durable. Nobody can write
     /// one that is read-only.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no volume `from` or the name is taken, and those of writing.
     ///
     /// # Cost
-    /// That of one commit, at any size: what either volume changes later is copied then.
+    /// That of one commit, at any size. A block is copied when either volume changes it later.
     pub fn clone_volume(&self, from: &str, name: &str, is_read_only: bool) -> Result<()> {
         let title = Title::new(name, is_read_only)?;
         self.add_volume(title, |transaction, title| {
@@ -370,7 +371,7 @@ impl Disk {
         self.free()
     }
 
-    /// Gives the host back what nothing needs any more, if that is worth a checkpoint. A flush and a removal do so too.
+    /// Gives unneeded blocks back to the host, if that is worth a checkpoint. A flush and a removal do so too.
     ///
     /// # Errors
     /// Those of writing.
@@ -386,8 +387,8 @@ impl Disk {
         self.inner.blocks.make_room(bytes + bytes / 16)
     }
 
-    /// Makes everything durable that was written before, to all volumes, and gives the host back what was trimmed and
-    /// overwritten, if that is worth a checkpoint.
+    /// Makes everything durable that was written before, to all volumes. Gives trimmed and overwritten blocks back to
+    /// the host, if that is worth a checkpoint.
     ///
     /// # Errors
     /// Those of the sync, after which the disk refuses all changes until it is opened again.
@@ -403,8 +404,8 @@ impl Disk {
         self.inner.blocks.checkpoint()
     }
 
-    /// Makes everything durable, if anything was written since the disk was opened, and tells where it ends: whoever opens it
-    /// next can tell whether all of it is there. What is written after that begins as behind an opening.
+    /// Makes everything durable, if anything was written since the disk was opened, and records where it ends. So the
+    /// next opening can see whether all of it is there. Writes after that begin as behind an opening.
     ///
     /// # Errors
     /// Those of writing.
@@ -430,12 +431,12 @@ impl Inner {
         let needed_bytes = bytes + bytes / 16;
         match self.has_room(needed_bytes)? {
             true => self.blocks.begin_with(needed_bytes),
-            // The host is left what it has; it may have given the file more than is in use.
+            // The host keeps its free bytes. The file may already have more from the host than it uses.
             false => self.blocks.begin_inside(needed_bytes),
         }
     }
 
-    /// Returns whether the host has room for so many bytes, beside what is left to it.
+    /// Returns whether the host has room for so many bytes, beside its reserve.
     fn has_room(&self, bytes: u64) -> Result<bool> {
         let is_left = |room: &Room| {
             let wanted_bytes = bytes + OVERHEAD_BYTES + room.reserve_bytes;

@@ -1,4 +1,4 @@
-//! A disk against plain bytes, and what it says of itself.
+//! A disk against plain bytes, and its reports about itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::storage::MemoryStorage;
 use crate::testing::{is_full, seeded};
 
-/// Checks that the extents of a random range say what is stored: what they call a hole is zeros.
+/// Checks the extents of a random range: those called holes are zeros.
 fn check_extents(random: &mut fastrand::Rng, disk: &Disk, content: &Content) -> usize {
     let (name, bytes) = content.iter().next().expect("a volume");
     let start = random.usize(..bytes.len());
@@ -42,7 +42,7 @@ fn check_extents(random: &mut fastrand::Rng, disk: &Disk, content: &Content) -> 
     extents.len()
 }
 
-/// Checks that a random range read in pieces is what is there, each byte once.
+/// Checks that a random range read in pieces has the right bytes, each once.
 fn check_pieces(random: &mut fastrand::Rng, disk: &Disk, content: &Content) {
     let (name, bytes) = content.iter().next().expect("a volume");
     let start = random.usize(..bytes.len());
@@ -147,7 +147,7 @@ fn writes_are_refused_before_the_host_is_full_and_flushes_are_not() {
     let volume = disk.volume("one").unwrap();
     volume.write(0, &[1; 4096], Durability::Lazy).unwrap();
     left.store(68 << 20, Ordering::Relaxed);
-    // What the host gave the file before is used, and no more.
+    // Bytes that the host gave the file before are used, and no more.
     let mut random = seeded("disk room", 2512);
     let refused = (2..256).find_map(|index| {
         let mut block = [0; 4096];
@@ -215,8 +215,8 @@ fn a_store_that_is_no_disk_is_refused() {
     assert!(matches!(opened, Err(Error::Unsupported { .. })));
 }
 
-/// A clone of each sandbox of a large host, under a name as long as it may be: all are there when the disk is opened again, and
-/// those that stay when others go.
+/// A clone of each sandbox of a large host, under the longest possible name. All are there when the disk is opened
+/// again, and the others stay when some go.
 #[test]
 fn thousands_of_clones_with_long_names_are_kept() {
     let storage = MemoryStorage::new();
@@ -267,7 +267,7 @@ fn thousands_of_clones_with_long_names_are_kept() {
     check(&disk, 1000);
 }
 
-/// What is called unchanged is the same to the byte, and what was not touched is called so.
+/// Extents called unchanged are the same to the byte, and untouched ones are called so.
 #[test]
 fn what_changed_since_a_snapshot_is_told() {
     let mut random = seeded("disk changes", 2530);
@@ -335,7 +335,7 @@ fn what_changed_since_a_snapshot_is_told() {
     assert!(unchanged_bytes > runs * rounds * BLOCK_BYTES);
 }
 
-/// Changes one block behind a snapshot: nothing else is told.
+/// Changes one block behind a snapshot. Only that one is reported.
 fn check_one_change(disk: &Disk) {
     disk.resize_volume("one", 2000 * BLOCK_BYTES as u64, true)
         .unwrap();

@@ -1,20 +1,20 @@
-//! The names of a disk's volumes, as notes of the store: which volume is which, and who may write it.
+//! The names of a disk's volumes, as notes of the store: each volume's name, and whether it may be written.
 
 use crate::error::{Error, Result};
 
 /// The key of the note that says that the store is a disk's; no volume has this number.
 pub(super) const KEY_DISK: u32 = u32::MAX;
-/// What that note says: the format, and its version.
+/// The beginning of that note: the format, and its version.
 pub(super) const MARK: &[u8] = b"disk\x01";
 /// The most bytes of a name. All names of a disk, with 9 bytes more for each, are at most 2 MiB.
 pub const NAME_BYTES_MAX: usize = 128;
 
 /// Nobody may write it.
 const READ_ONLY: u8 = 1;
-/// What follows is how many bytes of the last block are not the volume's, and then the name.
+/// Two things follow: the count of bytes in the last block that are not the volume's, and then the name.
 const UNUSED: u8 = 2;
 
-/// What the note of a volume says.
+/// The content of a volume's note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Title {
     pub(super) name: String,

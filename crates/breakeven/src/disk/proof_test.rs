@@ -21,10 +21,10 @@ const NAME: &str = "disk";
 const LONG: &str = "long";
 const LONG_BLOCK_BYTES: usize = 8192;
 
-/// What the volumes of a disk show.
+/// The content of a disk's volumes.
 pub(super) type Content = BTreeMap<String, Vec<u8>>;
 
-/// A request, or what an operator does.
+/// A request, or an operator's act.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Write {
@@ -49,7 +49,7 @@ pub(super) enum Request {
     Remove {
         volume: String,
     },
-    /// Only of what is no snapshot; what is behind the new end is discarded.
+    /// Only of volumes that are no snapshot. Bytes behind the new end are discarded.
     Resize {
         volume: String,
         size_bytes: usize,
@@ -169,7 +169,7 @@ impl Request {
                 offset,
                 bytes,
             } => {
-                // Whatever the threads are called by.
+                // With any order of calls from the threads.
                 let (volume, offset) = (disk.volume(volume)?, *offset as u64);
                 match offset % 2 {
                     0 => volume.write(offset, bytes, durability),
@@ -214,7 +214,7 @@ pub(super) fn shown(disk: &Disk) -> Result<Content> {
     volumes.collect()
 }
 
-/// What a trim of a range drops of a volume: a last block that is no whole one counts as one.
+/// The blocks that a trim of a range drops from a volume. A last block that is not whole counts as whole.
 fn trimmed(block_bytes: usize, asked: Range<usize>, size_bytes: usize) -> Range<usize> {
     let whole = whole_blocks_of(block_bytes, asked.start, asked.len());
     let reaches_end = asked.end == size_bytes && (asked.start..size_bytes).contains(&whole.end);

@@ -1,5 +1,5 @@
-//! What is stored already, in the index of equal blocks: some of it when a disk was opened, and all of it when the disk is
-//! compacted, where equal blocks that were stored apart become one.
+//! Stored blocks, noted in the index of equal blocks: some when a disk was opened, and all when it is compacted.
+//! Compacting makes one of equal blocks that were stored apart.
 
 use super::duplicates::{Address, Duplicates, sketch_of};
 use super::volume::show_other;
@@ -7,9 +7,10 @@ use super::{Disk, Durability};
 use crate::blocks::{Snapshot, without_tail};
 use crate::error::{Error, Result};
 
-/// One block in so many is noted at least. A copy is found from its first noted block on, and files of less than 64 KiB seldom.
+/// One block in so many is noted at least. A copy is found from its first noted block on, and files of less than 64 KiB
+/// seldom.
 const STRIDE_BLOCKS: u64 = 16;
-/// What is noted takes this part of the index at most, and what is written the rest.
+/// Noted blocks take this part of the index at most, and written ones the rest.
 const INDEX_PART: u64 = 4;
 /// Blocks shrink to this part seldom, so that a file has not many more than so many times its length.
 const RATIO_MOST: u64 = 4;
@@ -18,7 +19,7 @@ const STEP_BLOCKS: usize = 256;
 /// The blocks that are looked for in one transaction.
 const MERGED_BLOCKS: usize = 1024;
 
-/// Notes some of what a disk has, in steps.
+/// Notes some of a disk's blocks, in steps.
 pub struct Recall {
     disk: Disk,
     stride: u64,
@@ -27,9 +28,9 @@ pub struct Recall {
 }
 
 impl Disk {
-    /// Begins to note some of what is stored in the index of equal blocks, which knows nothing of what was written before the disk
-    /// was opened: so that a copy of it is found. Whoever opened the disk calls [`Recall::step`] until it says that
-    /// nothing is left, beside whatever else happens.
+    /// Begins to note some stored blocks in the index of equal blocks, so that copies of them are found. The index
+    /// knows nothing written before the disk was opened. The opener calls [`Recall::step`] until it says that nothing
+    /// is left, beside any other work.
     pub fn recall(&self) -> Recall {
         let duplicates = self.inner.lock_duplicates();
         let capacity = duplicates.as_ref().map_or(0, Duplicates::capacity) as u64;
@@ -45,14 +46,14 @@ impl Disk {
         }
     }
 
-    /// Looks for every block among those before it, and shows one of two that are equal at both addresses; returns how many
-    /// there were. Nobody else writes meanwhile.
+    /// Looks for every block among those before it, and shows one of two equal blocks at both addresses. Returns how
+    /// many there were. Nobody else writes meanwhile.
     ///
     /// # Errors
     /// Those of reading and writing. A block that cannot be read stays where it is.
     ///
     /// # Cost
-    /// Everything is read once, and what is equal twice.
+    /// Every block is read once, and equal ones twice.
     pub(super) fn merge_equal(&self) -> Result<u64> {
         self.compare_all();
         let before = self.duplicate_stats().found;
@@ -81,7 +82,7 @@ impl Disk {
             next = Some((here.0, here.1 + 1));
             let place = snapshot.locate(here.0, here.1)?;
             let is_same = |from: &Address| matches!(snapshot.locate(from.0, from.1), Ok(other) if other == place);
-            // What volumes share is not read for each of them.
+            // A block that volumes share is not read for each of them.
             let shared = index.beside(here).find(is_same);
             if let Some(from) = shared {
                 index.note_shared(from, here);

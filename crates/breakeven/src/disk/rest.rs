@@ -1,7 +1,7 @@
-//! What is done while nobody writes: the disk is made dense in small steps.
+//! Work while nobody writes: the disk is made dense in small steps.
 //!
-//! Who writes wants to be quick, and what is overwritten soon is not worth more. What stays is worth what compacting
-//! it is. No clock is read here: who serves a disk says what time it is.
+//! Writers want speed, and blocks that are soon overwritten are not worth more. Blocks that stay are worth as much as
+//! in compacting. No clock is read here: the server passes the time.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::Disk;
 use crate::blocks::{Densified, Density};
 use crate::error::{Error, Result};
 
-/// Nobody wrote for so long where a disk rests. It is twice what a file system waits before it writes what changed
+/// A disk rests when nobody wrote for this long. It is twice the time that a file system waits before it writes changes
 /// (`/proc/sys/vm/dirty_writeback_centisecs` is 500).
 const IDLE: Duration = Duration::from_secs(10);
 
-/// More than a step moves, and what it writes beside.
+/// More than a step moves, with its writes beside.
 const STEP_BYTES: u64 = 4 << 20;
 
 /// The rest of a disk, in steps.
@@ -27,7 +27,8 @@ pub struct Rest {
 }
 
 impl Disk {
-    /// Returns what makes the disk dense while it rests. There is one of a disk, and [`Rest::step`] is called every second or so.
+    /// Returns a [`Rest`], which makes the disk dense while it rests. A disk has one, and [`Rest::step`] is called
+    /// every second or so.
     pub fn rest(&self) -> Rest {
         Rest {
             disk: self.clone(),
@@ -40,12 +41,13 @@ impl Disk {
 }
 
 impl Rest {
-    /// Does a step if nobody wrote for ten seconds; returns whether to call it again at once. `now` is the time since any moment,
-    /// always the same one. Somebody who begins to write waits for what is left of a transaction that moves some 2 MiB.
+    /// Does a step if nobody wrote for ten seconds; returns whether to call it again at once. `now` is the time since
+    /// any moment, always the same one. A writer that begins meanwhile waits for the rest of a transaction that moves
+    /// some 2 MiB.
     ///
     /// # Errors
-    /// Those of reading and writing, after which the disk may refuse all changes until it is opened again. Where the host has
-    /// no room nothing happens.
+    /// Those of reading and writing, after which the disk may refuse all changes until it is opened again. Where the
+    /// host has no room nothing happens.
     ///
     /// # Cost
     /// A look at a counter, or that of [`crate::blocks::Blocks::densify`].
@@ -63,7 +65,7 @@ impl Rest {
         Ok(densified == Densified::Some)
     }
 
-    /// Does all that is left, whoever wrote last, for as long as `goes_on` says.
+    /// Does all the remaining work, whoever wrote last, for as long as `goes_on` says.
     ///
     /// # Errors
     /// As [`Rest::step`].
@@ -132,7 +134,7 @@ mod tests {
         block
     }
 
-    /// A disk that was written, a third of it twice, and what it shows.
+    /// A written disk, with a third of it written twice, and its content.
     fn written(storage: &dyn Storage, seed: u64) -> (Disk, Vec<u8>) {
         written_of(storage, seed, BLOCKS)
     }
@@ -259,7 +261,7 @@ mod tests {
             assert!(!rest.step(now + seconds(1)).unwrap());
             assert_eq!(disk.stats().commit, commit);
         }
-        // In the middle of a step, too: what it would have moved stays.
+        // In the middle of a step, too: the blocks that it would have moved stay.
         let commit = disk.stats().commit;
         let mut density = Density::default();
         let written = Cell::new(0);

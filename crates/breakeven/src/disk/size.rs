@@ -1,7 +1,7 @@
 //! How long volumes are, to the byte, and how that changes.
 //!
-//! A volume has whole blocks in the store. Where its length is no multiple of a block its title says how many bytes of the
-//! last block are not its own. They are zeros, so that a volume that grows shows zeros there.
+//! A volume has whole blocks in the store. Where its length is no multiple of a block, its title has the count of bytes
+//! in the last block that are not its own. They are zeros, so that a volume that grows shows zeros there.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::blocks::{Durability, INDEX_MAX, Snapshot};
 use crate::error::{Error, Result};
 use crate::storage::is_zero;
 
-/// A length in blocks, of which the last may be longer than what is in use of it.
+/// A length in blocks. The last block may have unused bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VolumeLength {
     pub(super) size_blocks: u64,
@@ -51,14 +51,15 @@ fn last_mapped(snapshot: &Snapshot, number: u32, from: u64) -> Result<Option<Ran
 }
 
 impl Disk {
-    /// Makes a volume longer or shorter, and makes that durable. What is added reads as zeros. Clones keep their own length.
+    /// Makes a volume longer or shorter, and makes that durable. Added bytes read as zeros. Clones keep their own
+    /// length.
     ///
-    /// Handles of the volume that are open keep the length that they know: whoever makes one shorter has to see to it that
-    /// nobody writes through such a handle any more.
+    /// Open handles of the volume keep the length that they know. A caller that makes it shorter must see that nobody
+    /// writes through such a handle any more.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no volume of this name, it is a snapshot, the size is out of range, or something lies
-    /// behind the new end and it is not said that this `is_discarded`; and those of reading and writing.
+    /// [`Error::Invalid`] if there is no volume of this name, it is a snapshot, or the size is out of range. It also
+    /// comes if something lies behind the new end and `is_discarded` is false. Those of reading and writing.
     ///
     /// # Cost
     /// That of one commit, and a walk over the blocks behind the new end.
@@ -112,7 +113,7 @@ fn cut_block(snapshot: &Snapshot, volume: &VolumeStatus, length: VolumeLength) -
     Ok(block)
 }
 
-/// Returns where what is in use ends, if that is behind a new end; `cut` is the block through which that goes.
+/// Returns the end of the bytes in use, if that is behind a new end. `cut` is the block that the new end goes through.
 fn used_behind(
     snapshot: &Snapshot,
     volume: &VolumeStatus,

@@ -1,5 +1,5 @@
-//! Disks that proofs are made on, the library's and those of who serves disks: small enough to be read whole for every image
-//! that a crash may leave.
+//! Disks for proofs of the library and of servers. They are small enough to be read whole for every image that a crash
+//! may leave.
 
 use std::cell::Cell;
 use std::ops::Range;

@@ -1,9 +1,9 @@
-//! What is done behind writes: they are written out, and a bounded part of the file is cleaned, so that it keeps to what is
-//! live.
+//! Work behind writes: they are written out, and a bounded part of the file is cleaned, so that it keeps to its live
+//! bytes.
 //!
-//! What is overwritten at random is dead here and there in all segments. Cleaning writes the rest of the
-//! emptiest ones again, and frees them; [`BlocksOptions::space_amp`](crate::blocks::BlocksOptions::space_amp)
-//! says how long the file may be.
+//! Random overwriting leaves dead blocks scattered in all segments. Cleaning writes the rest of the emptiest ones
+//! again, and frees them. [`BlocksOptions::space_amp`](crate::blocks::BlocksOptions::space_amp) says how long the file
+//! may be.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,16 +11,16 @@ use super::Disk;
 use crate::blocks::Cleaned;
 use crate::error::{Error, Result};
 
-/// Whether cleaning is due is looked at once for so many bytes written: a look goes over the list of
-/// segments, of which a large disk has many.
+/// Bytes written between two looks at whether cleaning is due. A look goes over the list of segments, and a large disk
+/// has many.
 const LOOK_BYTES: u64 = 256 << 10;
 
-/// What is written out in one go while others write on. A checkpoint is made for each 16 MiB of log, which is as much or
-/// more that was written: its syncs, which all wait for, find half of that at most. Without it the 99th percentile of `write 1 MiB` in
-/// das2014-disk/speed went from 2.2 and 2.5 ms to 7.1 and 8.6.
+/// Bytes written out in one go while others write on. A checkpoint is made for each 16 MiB of log. The log has at least
+/// the written bytes, so the checkpoint's syncs, which all wait for, find half of that at most. Without it the 99th
+/// percentile of `write 1 MiB` in das2014-disk/speed went from 2.2 and 2.5 ms to 7.1 and 8.6.
 const SETTLE_BYTES: u64 = 8 << 20;
 
-/// What was written since the last look, and since it was last written out.
+/// Bytes written since the last look, and since they were last written out.
 #[derive(Default)]
 pub(super) struct Written {
     unseen_bytes: AtomicU64,
@@ -35,7 +35,7 @@ impl Written {
         self.unsettled_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that blocks were trimmed, of which none is shorter than 512 bytes: whether cleaning is due may be looked at.
+    /// Notes that blocks were trimmed, each of at least 512 bytes. A look at whether cleaning is due may follow.
     pub(super) fn note_trimmed(&self, blocks: u64) {
         let bytes = blocks.saturating_mul(512);
         let most_bytes = bytes.min(LOOK_BYTES);
@@ -53,7 +53,7 @@ impl Written {
     }
 }
 
-/// Returns whether a count came to so much, to one caller alone, and begins it anew.
+/// Returns whether a count has reached `due_bytes`, to one caller alone, and starts it again from zero.
 fn take_due(count: &AtomicU64, due_bytes: u64) -> bool {
     let due = |bytes: u64| (bytes >= due_bytes).then_some(0);
     let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -61,14 +61,15 @@ fn take_due(count: &AtomicU64, due_bytes: u64) -> bool {
 }
 
 impl Disk {
-    /// Writes out what was written, and cleans a part of the file, if that is due. To be called behind writes, when nobody waits for an
-    /// answer. Where the host has no room to clean in, nothing happens.
+    /// Writes the log out, and cleans a part of the file, if that is due. Call it behind writes, when nobody waits for
+    /// an answer. Where the host has no room to clean in, nothing happens.
     ///
     /// # Errors
     /// Those of reading and writing, after which the disk may refuse all changes until it is opened again.
     ///
     /// # Cost
-    /// A look at two counters, or that of a sync, or of [`crate::blocks::Blocks::tidy`], during which nothing else is changed.
+    /// A look at two counters, or that of a sync, or of [`crate::blocks::Blocks::tidy`], during which nothing else is
+    /// changed.
     pub fn tidy(&self) -> Result<Cleaned> {
         let written = &self.inner.written;
         if take_due(&written.unsettled_bytes, SETTLE_BYTES) {
@@ -83,8 +84,8 @@ impl Disk {
         }
     }
 
-    /// Shows blocks that are equal in one place, writes all again as the options say that they are moved, and cuts the file to
-    /// what is live.
+    /// Shows equal blocks in one place, writes all again as the options for moving say, and cuts the file to its live
+    /// bytes.
     ///
     /// # Errors
     /// Those of reading and writing, [`Error::Limit`] among them where there is no room for both the old and the new.
@@ -110,8 +111,8 @@ mod tests {
     const SIZE_BYTES: u64 = 16 << 20;
     const BLOCK_BYTES: usize = 4096;
 
-    /// Writes a disk over five times, a block here and there, a trim now and then; returns the longest
-    /// that its file was and what it tells in the end.
+    /// Writes a disk over five times, scattered blocks, with some trims. Returns its file's greatest length and its
+    /// last report.
     fn overwrite(is_tidied: bool) -> (u64, Stats, Cleaned) {
         let mut random = seeded("disk tidy", 2510);
         let storage = MemoryStorage::new();
@@ -200,12 +201,12 @@ mod tests {
         let live_bytes = stats.live_bytes.unwrap();
         println!("{live_bytes} live: {longest} long, untidied {wild}; {cleaned:?}");
         let promised = live_bytes as f64 * BlocksOptions::default().space_amp;
-        // A twentieth is for what comes and goes between two cleanings.
+        // A twentieth is for blocks that come and go between two cleanings.
         assert!(longest as f64 <= promised * 1.05, "{longest}");
         assert!(wild > longest * 3 / 2, "{wild}");
         assert!(cleaned.moved_bytes > 0);
     }
-    /// What the disk's file takes of its host.
+    /// Bytes that the host gave the disk's file.
     fn allocated_bytes(storage: &MemoryStorage) -> u64 {
         let file = storage.open("disk", OpenOptions::read_only()).unwrap();
         file.status().unwrap().allocated_bytes
@@ -222,11 +223,11 @@ mod tests {
         disk.flush().unwrap();
     }
 
-    /// What is dead goes back with the next flush, at the removal of a volume, and when the disk is closed.
+    /// Dead blocks go back with the next flush, at the removal of a volume, and when the disk is closed.
     #[test]
     fn what_nothing_needs_goes_back_to_the_host() {
         const LEFT_BYTES: u64 = 1 << 20;
-        // A few segments, and half of what is live: for what comes.
+        // A few segments, and half of the live bytes: for writes to come.
         let bound = |live_bytes: u64| live_bytes * 3 / 2 + (3 << 20);
         let mut random = seeded("disk room", 2513);
         for way in ["flush", "remove", "close", "upkeep"] {

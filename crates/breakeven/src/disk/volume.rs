@@ -10,10 +10,10 @@ use super::{Inner, VolumeStatus, number_of, status};
 use crate::blocks::{Durability, Snapshot, Transaction};
 use crate::error::{Error, Result};
 
-/// What a thread of its own is worth starting for: some ten times what starting one takes. Tests have shorter disks.
+/// The work that is worth a thread of its own: some ten times the time to start one. Tests have shorter disks.
 const SHARE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 256 << 10 };
 
-/// What is read and shown at a time: it stays in the processor's cache until it has been copied on.
+/// Bytes read and shown at a time. They stay in the processor's cache until they have been copied on.
 const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
 
 /// A run of bytes that is stored, or a hole, which reads as zeros.
@@ -49,9 +49,9 @@ pub struct Volume {
 /// A part of one block.
 pub(super) struct Piece {
     pub(super) index: u64,
-    /// Which of the block's bytes.
+    /// The range of bytes within the block.
     pub(super) within: Range<usize>,
-    /// Where they stand in what is read or written.
+    /// Their offset in the bytes that are read or written.
     pub(super) from: usize,
 }
 
@@ -81,7 +81,7 @@ impl Volume {
         Volume { inner, status }
     }
 
-    /// Returns what is known of the volume.
+    /// Returns the facts about the volume.
     pub fn status(&self) -> &VolumeStatus {
         &self.status
     }
@@ -120,16 +120,16 @@ impl Volume {
     /// Fills `target` from `offset`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if that passes the end, [`Error::Corrupt`] if what is stored is not what was
-    /// written, and those of reading.
+    /// [`Error::Invalid`] if that passes the end, [`Error::Corrupt`] if the stored bytes differ from the written ones,
+    /// and those of reading.
     pub fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
         self.check(offset, target.len() as u64)?;
         self.read_at(&self.inner.blocks.snapshot(), offset, target)
     }
 
-    /// Reads a range piece by piece, each as it is at that moment, and hands each to `show` with its offset: in any
-    /// order, and from several threads if it is long, so that one is shown while the next is decoded. The pieces are
-    /// read into `scratch`, which gets the length that is needed.
+    /// Reads a range piece by piece, each as it is at that moment, and hands each to `show` with its offset. The pieces
+    /// come in any order, and from several threads if the range is long, so that one is shown while the next is
+    /// decoded. The pieces are read into `scratch`, which gets the length that is needed.
     ///
     /// # Errors
     /// As [`Volume::read`], and those of `show`; pieces may have been shown before.
@@ -161,7 +161,7 @@ impl Volume {
                 let start = (piece * piece_bytes).max(offset);
                 let end = ((piece + 1) * piece_bytes).min(end);
                 let target = &mut target[..(end - start) as usize];
-                // Whoever is shown a piece may be long about it, and what is held is not written over.
+                // A receiver may take long over a piece, and a lent block is not written over.
                 let read = self.read_at(&self.inner.blocks.snapshot(), start, target);
                 if let Err(error) = read.map_err(E::from).and_then(|()| show(start, target)) {
                     // Nobody needs the others any more.
@@ -225,8 +225,8 @@ impl Volume {
     /// Writes `bytes` at `offset`: after a crash all of them or none.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if that passes the end or the volume is a snapshot, [`Error::Limit`] if there is
-    /// no room, when nothing has changed; and those of writing.
+    /// [`Error::Invalid`] if that passes the end or the volume is a snapshot. [`Error::Limit`] if there is no room;
+    /// nothing has changed then. Those of writing.
     ///
     /// # Cost
     /// Each block that is written in part is read first.
@@ -240,8 +240,8 @@ impl Volume {
         self.write_looked_at(offset, bytes, &looks, durability)
     }
 
-    /// Writes what `bytes` holds as [`Volume::write`] does, with the help of the disk's threads if that is much: it is
-    /// lent to them, and given back.
+    /// Writes `bytes` as [`Volume::write`] does, with the help of the disk's threads if there are many. They are lent
+    /// to the threads, and given back.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -269,7 +269,7 @@ impl Volume {
         Looker::new(&self.inner, self.status.number, self.block_bytes())
     }
 
-    /// Writes bytes that were looked at, or of which nothing is known where `looks` has nothing.
+    /// Writes bytes with the results of their looks. Where `looks` has nothing, nothing is known of the bytes.
     fn write_looked_at(
         &self,
         offset: u64,
@@ -331,8 +331,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives the whole blocks of a range back, which then read as zeros; the rest of it is as it was. The last block is a
-    /// whole one where the volume ends within it.
+    /// Gives the whole blocks of a range back, which then read as zeros. The rest of it stays as it was. The last block
+    /// is a whole one where the volume ends within it.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -344,7 +344,7 @@ impl Volume {
         let end = offset + length_bytes;
         let last = whole.end * u64::from(self.status.block_bytes);
         writing.trim(whole)?;
-        // The volume may have grown since this handle was opened: what is behind is left as it is.
+        // The volume may have grown since this handle was opened. Bytes behind its end stay as they are.
         if end == self.status.size_bytes && (offset..end).contains(&last) {
             self.clear(&mut writing, last..end)?;
         }
@@ -358,8 +358,8 @@ impl Volume {
         start..((offset + length_bytes) / block_bytes).max(start)
     }
 
-    /// Returns what is stored of a range: extents from its start, of which no two neighbours are alike. They
-    /// end with the range, or where `blocks_max` blocks are stored, and cover at least one.
+    /// Returns the stored parts and holes of a range: extents from its start, with no two neighbours alike. They end
+    /// with the range, or where `blocks_max` blocks are stored, and cover at least one.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the range is empty or passes the end, and those of reading the map.
@@ -375,15 +375,15 @@ impl Volume {
         Ok(runs.into_iter().map(extent).collect())
     }
 
-    /// Returns what of a range may be other than in the snapshot of a name, which was made of this volume or of what it was made of:
-    /// extents from its start, of which no two neighbours are alike. They end with the range, or where `blocks_max` blocks are
-    /// other, and cover at least one.
+    /// Returns the parts of a range that may differ from the snapshot of a name, which was made of this volume or of
+    /// its original. They are extents from its start, with no two neighbours alike. They end with the range, or where
+    /// `blocks_max` blocks differ, and cover at least one.
     ///
     /// # Errors
     /// As [`Volume::extents`]; [`Error::Invalid`] if no snapshot of blocks of this length has the name.
     ///
     /// # Cost
-    /// A walk over what the maps of the two do not share.
+    /// A walk over the parts of the two maps that differ.
     pub fn changes(
         &self,
         since: &str,
@@ -558,7 +558,7 @@ impl<'v> Writing<'v> {
     }
 }
 
-/// Shows a block that is there already at an address, if one of the same bytes is found; notes this one otherwise.
+/// Shows a stored block at an address, if one of the same bytes is found; notes this one otherwise.
 pub(super) fn show_other(
     transaction: &mut Transaction,
     duplicates: &mut Duplicates,
@@ -584,7 +584,7 @@ pub(super) fn show_other(
     Ok(false)
 }
 
-/// Does the shares of some work, in this thread and in as many others as the system starts beside it; returns the first
+/// Does the shares of some work, in this thread and in as many others as the system starts beside it. Returns the first
 /// error.
 fn side_by_side<S: Send, E: Send>(
     shares: impl ExactSizeIterator<Item = S> + Send,

@@ -559,7 +559,8 @@ impl Connection {
             }
         }
         serve_versions(offset, target);
-        // SQLite asks for these bytes alone to learn whether its cache is still true.
+        // SQLite asks for these bytes alone to learn whether its cache is still true. A connection that has the
+        // database for itself counts its first transaction only.
         if (offset, count) == (CHANGES_AT, 16) {
             let is_other = match &self.view {
                 View::Read(snapshot) => self.seen.is_some_and(|seen| seen != snapshot.commit()),

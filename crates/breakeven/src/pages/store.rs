@@ -38,7 +38,8 @@ const PAGE_BYTES: usize = 4096;
 /// How a compressed database is made and opened.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOptions {
-    /// The method for new pages. Pages of others are readable with any value.
+    /// The method for new pages. Pages of others are readable with any value. Default: the chooser's method for each
+    /// kind of page.
     pub method: Option<Method>,
     /// How pages are written that move when somebody asks for it, where that is shorter. Default: as the chooser
     /// finds.
