@@ -48,7 +48,7 @@ pub struct Database {
     is_lazy: bool,
     /// Whether the host never locks, as it promises by `nolock=1` or `immutable=1`.
     is_unlocked: bool,
-    /// A child made by `fork` must not use what its parent had open.
+    /// A child made by `fork` must not use its parent's open files.
     forks: u32,
     /// A call panicked.
     is_broken: bool,
@@ -365,7 +365,7 @@ unsafe extern "C" fn close(file: *mut File) -> Code {
     // SAFETY: as above.
     unsafe { (*file).methods = std::ptr::null() };
     if database.is_elsewhere() {
-        // Another thread of the parent may have had what it would have to lock here.
+        // Another thread of the parent may have held a lock that is needed here.
         std::mem::forget(database);
         return ffi::OK;
     }
@@ -819,7 +819,7 @@ mod tests {
         Connection::open(Arc::new(store)).unwrap()
     }
 
-    /// Returns what another process sees: the first byte, and the length.
+    /// Returns another process's view: the first byte, and the length.
     fn seen(storage: &Arc<dyn Storage>) -> (u8, u64) {
         let mut connection = connected(storage);
         assert!(connection.lock(LockLevel::Shared).unwrap());
@@ -845,7 +845,7 @@ mod tests {
         used.control(ffi::FCNTL_COMMIT_PHASETWO);
         assert_eq!(seen(&storage), (1, 512));
         used.unlock();
-        // Another file of the transaction failed: SQLite writes what was before, and syncs that.
+        // Another file of the transaction failed: SQLite writes the old content, and syncs that.
         used.prepare(0, 2);
         used.write(0, 1);
         used.sync();

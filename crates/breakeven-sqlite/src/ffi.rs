@@ -55,7 +55,7 @@ pub const FCNTL_PAGE_PLACE: c_int = 230_440;
 
 pub const IOCAP_POWERSAFE_OVERWRITE: c_int = 0x1000;
 
-/// `sqlite3_file`: what SQLite allocates for us, and we fill.
+/// `sqlite3_file`: SQLite allocates it for us, and we fill it.
 #[repr(C)]
 pub struct File {
     pub methods: *const IoMethods,

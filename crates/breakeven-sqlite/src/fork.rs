@@ -24,7 +24,7 @@ pub fn count() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Has children do what they must; without memory for that it is left out.
+/// Registers the duties of children. Without memory for that they are left out.
 pub fn watch() {
     static ONCE: Once = Once::new();
     // SAFETY: the handler lives as long as the extension, which stays loaded, and calls nothing that a child may not.

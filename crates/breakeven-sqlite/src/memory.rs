@@ -27,7 +27,7 @@ struct Reserved;
 static ALLOCATOR: Reserved = Reserved;
 
 impl Reserved {
-    /// Allocates, and once more after what is kept was given up.
+    /// Allocates, and once more after the reserve was given up.
     fn twice(allocate: impl Fn() -> *mut u8) -> *mut u8 {
         let first = allocate();
         if !first.is_null() {
@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Reserved {
     }
 
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: as the caller promises; what fails leaves the old one as it is.
+        // SAFETY: as the caller promises; a failed call leaves the old one as it is.
         Reserved::twice(|| unsafe { System.realloc(old, layout, bytes) })
     }
 

@@ -20,7 +20,7 @@ type Sentence = Option<Cow<'static, str>>;
 
 static LAST: Mutex<Sentence> = Mutex::new(None);
 
-/// Tells why a call on a file is refused by this code.
+/// Reports why a call on a file is refused by this code.
 pub fn tell(api: Api, code: Code, path: &Path, error: &Error) {
     let next = match error {
         Error::Corrupt { .. } => "; `breakeven db fsck` says what can be read",
@@ -51,7 +51,7 @@ fn lock() -> Option<MutexGuard<'static, Sentence>> {
     }
 }
 
-/// Keeps what a code says, where nothing more is known of why a call on a file is refused.
+/// Keeps a code's meaning, where nothing more is known of a refused call on a file.
 pub fn keep_code(path: &Path, code: Code) {
     let why = match code {
         ffi::IOERR_NOMEM => return keep("the system gives no memory"),

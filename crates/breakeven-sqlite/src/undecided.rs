@@ -44,7 +44,7 @@ impl Table {
         }
     }
 
-    /// Returns what SQLite is to allocate for a file.
+    /// Returns the bytes that SQLite must allocate for a file.
     pub const fn file_bytes(&self) -> c_int {
         (self.state_at + size_of::<*mut Undecided>()) as c_int
     }
@@ -75,7 +75,7 @@ impl Undecided {
     }
 }
 
-/// Gives a file that is open by the VFS before to this one, until it is known what it becomes.
+/// Gives a file that is open by the VFS before to this one, until its kind is known.
 ///
 /// # Safety
 /// `file` is the one of `undecided`, and has as many bytes as the table says.
@@ -111,7 +111,7 @@ enum Became {
     Unknown(Code),
 }
 
-/// Looks at the present kind of a file, with the lock on it that it is left with if it is a plain database.
+/// Looks at the present kind of a file. The caller holds the lock that a plain database keeps.
 ///
 /// # Safety
 /// As [`state_of`].
@@ -126,7 +126,7 @@ unsafe fn settle(file: *mut File) -> Result<Became> {
         FileKind::Empty => Ok(Became::Nothing),
         FileKind::Plain | FileKind::Other => {
             vfs::refuse_taken_place(&state.path)?;
-            // SAFETY: as the caller promises; what is dropped is not used any more.
+            // SAFETY: as the caller promises; the dropped one is not used any more.
             unsafe {
                 let state = Box::from_raw(&raw mut *state);
                 state.base.hand_over();
@@ -139,7 +139,7 @@ unsafe fn settle(file: *mut File) -> Result<Became> {
         FileKind::Compressed => {
             state.base.unlock(0);
             let database = vfs::open_compressed(state.api, &state.path, state.asked)?;
-            // SAFETY: as the caller promises; what is dropped is not used any more.
+            // SAFETY: as the caller promises; the dropped one is not used any more.
             unsafe {
                 let state = Box::from_raw(&raw mut *state);
                 state.base.close();
@@ -181,7 +181,7 @@ unsafe fn become_compressed(file: *mut File) -> Result<Code> {
     let Some(database) = vfs::connect_made(state.api, &state.path, state.asked, made)? else {
         return Ok(ffi::BUSY);
     };
-    // SAFETY: as the caller promises; what is dropped is not used any more.
+    // SAFETY: as the caller promises; the dropped one is not used any more.
     unsafe {
         let state = Box::from_raw(&raw mut *state);
         state.base.unlock(0);

@@ -265,7 +265,7 @@ unsafe extern "C" fn open(
     code
 }
 
-/// Reads what the parameters of a name ask for.
+/// Reads the parameters of a name.
 ///
 /// # Safety
 /// `name` is the name that SQLite handed to `xOpen` for a database.
@@ -394,7 +394,7 @@ pub struct Asked {
     is_immutable: bool,
     /// How many threads encode, if the URI gives it.
     threads: Option<usize>,
-    /// Whether who reads keeps writers out.
+    /// Whether readers keep writers out.
     keeps_writers_out: bool,
 }
 
