@@ -128,6 +128,35 @@ impl Compressor {
         self.encode(method, Some(dictionary), source, target)
     }
 
+    /// Compresses a block by a zstd method after a prefix: bytes that it is like, and that the decoder has as well
+    /// ([`Decompressor::decompress_after`]). As [`Compressor::compress`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Compressor::compress`], and `Unsupported` for another codec or a filter.
+    ///
+    /// # Cost
+    ///
+    /// Memory of [`Method::compressor_bytes`] for prefix and block together, given back at the end.
+    pub fn compress_after(
+        &mut self,
+        method: Method,
+        prefix: &[u8],
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        method.check()?;
+        check_length(prefix.len().saturating_add(source.len()))?;
+        match (method.codec, method.filter) {
+            (Codec::Zstd { level }, Filter::None) => {
+                zstd::Encoder::compress_after(prefix, level, source, target)
+            }
+            _ => Err(Error::Unsupported {
+                what: format!("{method} after a prefix"),
+            }),
+        }
+    }
+
     /// Compresses a block as an `.xz` stream with a CRC64 of its content, for a stream without another check. Otherwise
     /// as [`Compressor::compress`], for xz alone.
     ///
@@ -298,6 +327,30 @@ impl Decompressor {
         self.decode(decoder, Some(dictionary), source, target)
     }
 
+    /// Decodes a block that was compressed after a prefix ([`Compressor::compress_after`]) into `target`. With another prefix it
+    /// may decode to other bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decompressor::decompress`], and `Unsupported` for another decoder than zstd's without a filter.
+    pub fn decompress_after(
+        &mut self,
+        decoder: Decoder,
+        prefix: &[u8],
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<()> {
+        check_length(prefix.len().saturating_add(target.len()))?;
+        match (decoder.codec, decoder.filter, decoder.dictionary) {
+            (Decoder::CODEC_ZSTD, Decoder::FILTER_NONE, 0) => {
+                zstd::Reader::decompress_after(prefix, source, target)
+            }
+            _ => Err(Error::Unsupported {
+                what: format!("a block of {decoder:?} after a prefix"),
+            }),
+        }
+    }
+
     fn decode_planes(
         &mut self,
         decoder: Decoder,
@@ -462,6 +515,36 @@ mod tests {
         let is_whole = cfg!(all(feature = "xz", feature = "deflate", feature = "bzip2"));
         assert!(built.len() == METHODS.len() || !is_whole && built.len() >= 12);
         built
+    }
+
+    #[test]
+    fn a_block_after_what_it_is_like_takes_what_differs_and_needs_it() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let prefix: Vec<u8> = (0..700_000).map(|_| random.u8(..)).collect();
+        let (mut compressor, mut decompressor) = (Compressor::new(), Decompressor::new());
+        for level in ["zstd:-5", "zstd:1", "zstd:3", "zstd:7", "zstd:19"] {
+            let method: Method = level.parse().unwrap();
+            // The whole prefix is in reach from the last byte.
+            for (from, length) in [(0, 700_000), (699_000, 1000), (0, 300)] {
+                let mut block = prefix[from..from + length].to_vec();
+                block[length / 2] ^= 1;
+                let mut room = vec![0; method.bound(length)];
+                let size = compressor.compress_after(method, &prefix, &block, &mut room);
+                let size = size.unwrap().unwrap();
+                assert!(size < 200 + length / 100, "{level}: {size} of {length}");
+                let mut back = vec![0; length];
+                let mut decode = |prefix: &[u8]| {
+                    let decoder = method.decoder();
+                    decompressor.decompress_after(decoder, prefix, &room[..size], &mut back)?;
+                    Ok::<_, Error>(back == block)
+                };
+                assert!(decode(&prefix).unwrap());
+                assert!(!decode(&prefix[..prefix.len() - 1]).unwrap_or(false));
+            }
+        }
+        let mut room = [0; 100];
+        let other = compressor.compress_after(Method::STORE, &prefix, &prefix[..50], &mut room);
+        assert!(matches!(other, Err(Error::Unsupported { .. })));
     }
 
     /// Blocks that differ in kind and length, the short ones and the odd ones among them.

@@ -11,7 +11,7 @@
 use std::ptr::NonNull;
 
 use zstd_safe::zstd_sys::{self, ZSTD_CCtx, ZSTD_ErrorCode, ZSTD_ResetDirective, ZSTD_cParameter};
-use zstd_safe::{CCtx, CDict, DCtx, DDict, SafeResult};
+use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, SafeResult};
 
 use crate::error::{Error, Result};
 
@@ -19,6 +19,9 @@ use crate::error::{Error, Result};
 pub(super) const LEVEL_MIN: i8 = -7;
 /// The highest level libzstd has.
 pub(super) const LEVEL_MAX: i8 = 22;
+
+/// The least window that libzstd takes, `ZSTD_WINDOWLOG_MIN`.
+const WINDOW_LOG_MIN: u32 = 10;
 
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
@@ -65,6 +68,30 @@ impl Encoder {
             slot => slot.insert(CCtx::try_create().ok_or_else(no_memory)?),
         };
         fitted(context.compress_using_cdict(target, source, dictionary))
+    }
+
+    /// Compresses `source` as one frame that refers to a prefix, whose bytes the decoder needs as well.
+    ///
+    /// A context of its own, since one that refers to a prefix must not outlive it.
+    pub(super) fn compress_after(
+        prefix: &[u8],
+        level: i8,
+        source: &[u8],
+        target: &mut [u8],
+    ) -> Result<Option<usize>> {
+        // All of the prefix stays in reach to the end of the source.
+        let reach = (prefix.len() + source.len()).max(1 << WINDOW_LOG_MIN);
+        let window_log = reach.next_power_of_two().ilog2();
+        let mut context = CCtx::try_create().ok_or_else(no_memory)?;
+        let parameters = [
+            CParameter::CompressionLevel(level.into()),
+            CParameter::WindowLog(window_log),
+        ];
+        for parameter in parameters {
+            context.set_parameter(parameter).map_err(bug)?;
+        }
+        context.ref_prefix(prefix).map_err(bug)?;
+        fitted(context.compress2(target, source))
     }
 
     /// Compresses `source` as one bare block, with a prepared dictionary or at a level. Returns `None` if it does not
@@ -238,6 +265,14 @@ impl Reader {
         )
     }
 
+    /// As [`Reader::decompress`], with the prefix the frame refers to.
+    pub(super) fn decompress_after(prefix: &[u8], source: &[u8], target: &mut [u8]) -> Result<()> {
+        check_one_frame(source)?;
+        let mut context = DCtx::try_create().ok_or_else(no_memory)?;
+        context.ref_prefix(prefix).map_err(bug)?;
+        filled(context.decompress(target, source), target.len())
+    }
+
     /// Decodes one bare block that fills `target`, with the dictionary it was compressed with.
     pub(super) fn decompress_bare(
         &mut self,
@@ -394,7 +429,7 @@ mod tests {
         for level in (LEVEL_MIN..=LEVEL_MAX).chain((LEVEL_MIN..=LEVEL_MAX).rev()) {
             let level = if level == 0 { LEVEL_MAX } else { level };
             let mut fresh = CCtx::create();
-            let parameter = zstd_safe::CParameter::CompressionLevel(level.into());
+            let parameter = CParameter::CompressionLevel(level.into());
             fresh.set_parameter(parameter).unwrap();
             for length in lengths {
                 let source = &block[..length];

@@ -6,7 +6,7 @@
 //! more from the commit on, and are deleted by the first collection after a grace time, so that a reader
 //! that began before still finds them. Interrupted, it leaves packs that the next writer takes over, the next
 //! collection among them. A list of contents that is not live is hidden where its pack stays, since chunks that it names
-//! leave: it would tell the next add that they are there.
+//! leave: it would tell the next add that they are there. So is a delta. What a live delta is of is live.
 //!
 //! Promises: nothing is deleted that the committed state needs; no more is rewritten than the plan says at the most.
 
@@ -19,17 +19,17 @@ use crate::pool::Pool;
 use super::cipher::{Id, TAG_BYTES};
 use super::compression::Picker;
 use super::copies::FrameReader;
-use super::index::{Index, PackPlace};
+use super::index::{Index, PackPlace, Place};
 use super::pack::{
-    CHUNK_ENTRY_BYTES, ChunkEntry, Contents, FrameEntry, HEAD_BYTES, OpenFrame, RawFrame,
-    object_name,
+    CHUNK_ENTRY_BYTES, ChunkEntry, CompressedFrame, Contents, FrameEntry, HEAD_BYTES, OpenFrame,
+    RawFrame, object_name,
 };
 use super::record::{Doomed, Record};
 use super::writer::{Group, Writer, WriterOptions};
 use super::{Progress, Vault};
 
 /// What a chunk takes beside its bytes at the most, with a frame and a pack of its own.
-const CHUNK_OVERHEAD_BYTES: u64 = 160;
+const CHUNK_OVERHEAD_BYTES: u64 = 200;
 /// Padding adds one part in so many at the most: see `padded_bytes`.
 const PADDING_SHARE: u64 = 8;
 /// The part of a vault that is kept aside, at the most: little beside what it holds, and more than the state of a vault
@@ -143,6 +143,7 @@ impl Vault {
         };
         let phase = "marking what is live";
         self.follow_all(index, phase, progress, &mut mark, &mut |_, ended| ended)?;
+        self.mark_bases(&mut live.marks)?;
         Ok(live)
     }
 
@@ -161,7 +162,7 @@ impl Vault {
         let live = self.mark(&index, progress)?;
         let mut plan = CollectPlan::default();
         let mut moving = Vec::new();
-        self.fates(&index, &live, share_min, &mut plan, &mut |fate| {
+        self.fates(&live, share_min, &mut plan, &mut |fate| {
             moving.extend(fate.moves.then_some(fate));
             Ok(())
         })?;
@@ -172,7 +173,7 @@ impl Vault {
         Ok(plan)
     }
 
-    /// Moves some frames in memory, and returns what moving all is expected to write.
+    /// Moves some frames in memory, and returns what moving all is expected to write. A delta is taken to stay as it is.
     fn try_moving(
         &self,
         options: &WriterOptions,
@@ -184,11 +185,14 @@ impl Vault {
         let step = plan.read_bytes.div_ceil(TRIED_BYTES).max(1) as usize;
         let mut share_bytes = 0.0;
         let mut heads = vec![None; moving.len()];
-        for (at, frame) in in_order(moving, live).into_iter().step_by(step) {
+        let frames = in_order(moving, live).into_iter();
+        let frames = frames.filter(|(at, frame)| !moving[*at].contents.frames[*frame].is_delta());
+        for (at, frame) in frames.step_by(step) {
             let fate = &moving[at];
             share_bytes += fate.share_bytes(frame);
             let entry = &fate.contents.frames[frame];
-            let open = self.open_frame_of(fate, entry, &mut heads[at], &mut trial.decompressor)?;
+            let read = self.read_frame_of(fate, entry, &mut heads[at])?;
+            let open = read.decode(&[], &mut trial.decompressor)?;
             let chunks = entry.chunks.iter().enumerate();
             for (ordinal, chunk) in chunks.filter(|(_, chunk)| live.has(&chunk.id)) {
                 let group = Group::of(fate.pack.kind, chunk.kind);
@@ -196,17 +200,20 @@ impl Vault {
             }
         }
         let written = trial.end()? as f64;
-        Ok((plan.live_stored_bytes as f64 * written / share_bytes) as u64)
+        let stored_bytes = plan.live_stored_bytes as f64;
+        Ok(match share_bytes > 0.0 {
+            true => (stored_bytes * written / share_bytes) as u64,
+            false => plan.live_stored_bytes,
+        })
     }
 
-    /// Reads and opens a frame of a pack, whose head is read with the first of them.
-    fn open_frame_of(
+    /// Reads a frame of a pack, whose head is read with the first of them.
+    fn read_frame_of(
         &self,
         fate: &Fate,
         frame: &FrameEntry,
         head: &mut Option<[u8; HEAD_BYTES]>,
-        decompressor: &mut Decompressor,
-    ) -> Result<OpenFrame> {
+    ) -> Result<CompressedFrame> {
         let reader = FrameReader {
             far: &*self.far,
             keys: &self.keys,
@@ -214,13 +221,12 @@ impl Vault {
         };
         let offset = u64::from(frame.offset);
         let place = offset..offset + u64::from(frame.sealed_bytes);
-        reader.frame(&fate.pack, place, head, decompressor)
+        reader.frame(&fate.pack, place, head)
     }
 
     /// Hands out the packs that are dead or move.
     fn fates(
         &self,
-        index: &Index,
         live: &Live<'_>,
         share_min: f64,
         plan: &mut CollectPlan,
@@ -232,12 +238,8 @@ impl Vault {
             plan.packs_bytes += pack.size_bytes;
             // A chunk that lies in two packs is live in the one that the index names.
             let live_of = |number: u32, frame: &FrameEntry| -> (u64, u64) {
-                let chunks = frame.chunks.iter().filter(|chunk| {
-                    index
-                        .find(&chunk.id)
-                        .is_some_and(|place| place.frame == number)
-                        && live.has(&chunk.id)
-                });
+                let chunks = frame.chunks.iter();
+                let chunks = chunks.filter(|chunk| live.marks.has_in(&chunk.id, number));
                 chunks.fold((0, 0), |(bytes, count), chunk| {
                     (bytes + u64::from(chunk.length_bytes), count + 1)
                 })
@@ -313,7 +315,7 @@ impl Vault {
         let mut fates = Vec::new();
         writer
             .vault()
-            .fates(&index, &live, share_min, &mut collected.plan, &mut |fate| {
+            .fates(&live, share_min, &mut collected.plan, &mut |fate| {
                 fates.push(fate);
                 Ok(())
             })?;
@@ -398,6 +400,12 @@ pub(super) struct Marks<'i> {
 }
 
 impl<'i> Marks<'i> {
+    /// Says whether a chunk is marked and lies in this frame of the index.
+    pub(super) fn has_in(&self, id: &Id, frame: u32) -> bool {
+        let is_there = |place: Place| place.frame == frame;
+        self.index.find(id).is_some_and(is_there) && self.has(id)
+    }
+
     pub(super) fn new(index: &'i Index) -> Marks<'i> {
         Marks {
             index,
@@ -419,8 +427,8 @@ impl<'i> Marks<'i> {
 }
 
 impl Writer<'_> {
-    /// Forgets where chunks of these packs lie, so that those that are put again are new, and the lists in others that
-    /// are not live: what they name may leave.
+    /// Forgets where chunks of these packs lie, so that those that are put again are new, and the lists and deltas in
+    /// others that are not live: what they need may leave.
     fn leave(
         &mut self,
         leaving: &BTreeSet<Id>,
@@ -432,10 +440,10 @@ impl Writer<'_> {
             if leaving.contains(&pack.name) {
                 return Ok(());
             }
-            contents.hide_lists(|id| is_live(&pack, id));
+            contents.hide_dependents(|id| is_live(&pack, id));
             index.add_contents(pack, &contents)
         })?;
-        self.index = index;
+        self.replace_index(index);
         Ok(())
     }
 
@@ -464,9 +472,11 @@ impl Writer<'_> {
         live: &Live<'_>,
         read: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        let mut decompressor = Decompressor::new();
         let mut heads = vec![None; fates.len()];
-        for (at, frame) in in_order(fates, live) {
+        let mut frames = in_order(fates, live);
+        // What others are deltas of is there before them. The order is kept among either.
+        frames.sort_by_key(|(at, frame)| fates[*at].contents.frames[*frame].is_delta());
+        for (at, frame) in frames {
             let (fate, head) = (&fates[at], &mut heads[at]);
             let frame = &fate.contents.frames[frame];
             let is_live = |id: &Id| live.has(id) && self.index.find(id).is_none();
@@ -474,13 +484,14 @@ impl Writer<'_> {
                 continue;
             }
             let head_bytes = head.map_or(HEAD_BYTES as u64, |_: [u8; HEAD_BYTES]| 0);
-            let open = (self.vault()).open_frame_of(fate, frame, head, &mut decompressor)?;
+            let compressed = self.vault().read_frame_of(fate, frame, head)?;
+            let open = self.open_moved(compressed)?;
             read(head_bytes + u64::from(frame.sealed_bytes));
             for (ordinal, chunk) in frame.chunks.iter().enumerate() {
                 if live.has(&chunk.id) && self.index.find(&chunk.id).is_none() {
                     let group = Group::of(fate.pack.kind, chunk.kind);
                     let bytes = live_chunk(&open, frame, ordinal)?;
-                    self.put_chunk(group, chunk.kind, chunk.id, bytes)?;
+                    self.put_moved(group, chunk, bytes)?;
                 }
             }
         }

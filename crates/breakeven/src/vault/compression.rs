@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::codec::{Compressor, Features, Method};
+use crate::codec::{Codec, Compressor, Features, Filter, Method};
 use crate::decide::{
     BlockLife, Candidate, Chooser, ChooserOptions, Class, Observation, Picked, Prices, Profile,
 };
@@ -60,6 +60,17 @@ impl Preset {
     }
 }
 
+impl Preset {
+    /// Returns the method of deltas where none of zstd is picked: the one by which data of middling kind is compressed.
+    fn delta(self) -> &'static str {
+        match self {
+            Preset::Fast => "zstd:1",
+            Preset::Default => "zstd:3",
+            Preset::Best => "zstd:19",
+        }
+    }
+}
+
 /// How often a frame is encoded by several candidates, the first ones of each class and then one in so many. Methods are
 /// compared on the same frames: how well one does differs so much from frame to frame that two that were
 /// tried on frames of their own told the wrong one.
@@ -109,6 +120,11 @@ pub(super) struct Picker {
     published: Profile,
     /// What would be picked by default, where bytes count most: no frame is to take more than by that.
     lighter: Option<Box<Picker>>,
+    /// The method of deltas where one that takes no prefix is picked.
+    delta: Method,
+    delta_outcomes: DeltaOutcomes,
+    /// What a frame of bases is about as long as.
+    frame_bytes: usize,
     compressor: Compressor,
 }
 
@@ -134,6 +150,20 @@ impl Pick {
     }
 }
 
+/// How a frame of deltas is encoded.
+pub(super) struct DeltaPick {
+    pub(super) method: Method,
+    /// What it would take as any other frame.
+    pub(super) most_bytes: usize,
+}
+
+/// What frames of deltas came to so far, beside what they would have taken.
+#[derive(Default)]
+struct DeltaOutcomes {
+    plain_bytes: f64,
+    stored_bytes: f64,
+}
+
 /// What a method made of a frame.
 pub(super) struct Outcome {
     pub(super) method: Method,
@@ -144,7 +174,9 @@ impl Picker {
     /// Makes a picker for the packs of a vault.
     pub(super) fn of(vault: &Vault, compression: Compression) -> Picker {
         let request_share = vault.far.put_costs_bytes() as f64 / vault.options.pack_bytes as f64;
-        Picker::new(compression, request_share)
+        let mut picker = Picker::new(compression, request_share);
+        picker.frame_bytes = vault.options.frame_bytes;
+        picker
     }
 
     /// Makes a picker for a place where putting a pack costs such a share of what holding it does.
@@ -182,8 +214,68 @@ impl Picker {
                 let default = Compression::Chosen(Preset::Default);
                 Box::new(Picker::new(default, request_share))
             }),
+            delta: preset.delta().parse().expect("a method"),
+            delta_outcomes: DeltaOutcomes::default(),
+            frame_bytes: 0,
             compressor: Compressor::new(),
         }
+    }
+
+    /// Returns the method of a frame of deltas for which otherwise this would be picked.
+    fn delta_method(&self, pick: &Pick) -> Method {
+        match (pick.method.codec, pick.method.filter) {
+            (Codec::Zstd { .. }, Filter::None) => pick.method,
+            _ => self.delta,
+        }
+    }
+
+    /// Returns how a frame of deltas is encoded that moves: what it saves is known to pay.
+    pub(super) fn move_delta(&self, pick: &Pick, raw_bytes: usize) -> DeltaPick {
+        DeltaPick {
+            method: self.delta_method(pick),
+            most_bytes: raw_bytes,
+        }
+    }
+
+    /// Returns how a frame of deltas is encoded, if that pays: what deltas have saved so far of such a frame, at first all of it, against decoding
+    /// `read_bytes` of a frame of bases now, as much when it is restored, and the encoder's way through the bases.
+    pub(super) fn pick_delta(
+        &self,
+        pick: &Pick,
+        raw_bytes: usize,
+        read_bytes: usize,
+    ) -> Option<DeltaPick> {
+        let method = self.delta_method(pick);
+        let Some((picked, class)) = &pick.chosen else {
+            let is_fixed = method == pick.method;
+            return is_fixed.then(|| self.move_delta(pick, raw_bytes));
+        };
+        let mut expected = self.chooser.expected(*class, raw_bytes as u64);
+        let plain_bytes = expected.nth(picked.candidate)?.stored_bytes.mean;
+        let DeltaOutcomes {
+            plain_bytes: plain_before,
+            stored_bytes: stored_before,
+        } = self.delta_outcomes;
+        let left_share = match plain_before > 0.0 {
+            true => stored_before / plain_before,
+            false => 0.0,
+        };
+        let estimate = self.published.estimate(*class, method, raw_bytes as u64);
+        let decode = estimate.decode_seconds_per_byte.value.mean;
+        let encode = estimate.encode_seconds_per_byte.value.mean;
+        let decoded_bytes = (read_bytes + self.frame_bytes) as f64;
+        let seconds = decode * decoded_bytes + encode * raw_bytes as f64;
+        let saved = plain_bytes * (1.0 - left_share) * self.prices.per_byte_written.mean;
+        (saved > seconds).then_some(DeltaPick {
+            method,
+            most_bytes: plain_bytes as usize,
+        })
+    }
+
+    /// Learns what became of a frame of deltas that was expected to take so many bytes otherwise.
+    pub(super) fn learn_delta(&mut self, plain_bytes: usize, stored_bytes: usize) {
+        self.delta_outcomes.plain_bytes += plain_bytes as f64;
+        self.delta_outcomes.stored_bytes += stored_bytes as f64;
     }
 
     pub(super) fn pick(&mut self, frame: &[u8]) -> Result<Pick> {

@@ -15,8 +15,8 @@ use super::copies::FrameReader;
 use super::far_end::FarEnd;
 use super::folder::{Entry, Stamp, read_folder, read_stamps};
 use super::hashing::{ContentHasher, Identity};
-use super::index::{FramePlace, Index};
-use super::pack::{ChunkKind, HEAD_BYTES, OpenFrame};
+use super::index::Index;
+use super::pack::{ChunkKind, CompressedFrame, HEAD_BYTES, OpenFrame, PREFIX_BYTES_LIMIT};
 use super::writer::Source;
 
 /// Frames kept decoded, which folders and files near each other share.
@@ -68,7 +68,7 @@ impl Chunks {
     }
 
     /// Returns a frame by its number in the index.
-    fn frame(&mut self, index: &Index, number: u32) -> Result<Arc<OpenFrame>> {
+    pub(super) fn frame(&mut self, index: &Index, number: u32) -> Result<Arc<OpenFrame>> {
         if let Some((_, frame)) = self.frames.iter().find(|(known, _)| *known == number) {
             return Ok(Arc::clone(frame));
         }
@@ -76,23 +76,29 @@ impl Chunks {
         let known = self.heads.iter().find(|(known, _)| *known == pack);
         let known = known.map(|(_, head)| *head);
         let mut head = known;
-        let decompressor = &mut self.decompressor;
-        let frame = read_frame(
-            &*self.far,
-            &self.keys,
-            index,
-            number,
-            &mut head,
-            decompressor,
-        )?;
+        let frame = read_frame(&*self.far, &self.keys, index, number, &mut head)?;
         if let (None, Some(head)) = (known, head) {
             self.heads.truncate(FRAMES_KEPT);
             self.heads.push_front((pack, head));
         }
-        let frame = Arc::new(frame);
+        let frame = Arc::new(self.decode(index, frame)?);
         self.frames.truncate(FRAMES_KEPT - 1);
         self.frames.push_front((number, Arc::clone(&frame)));
         Ok(frame)
+    }
+
+    /// Says whether a frame is at hand, decoded.
+    pub(super) fn holds(&self, number: u32) -> bool {
+        self.frames.iter().any(|(known, _)| *known == number)
+    }
+
+    /// Decodes a frame, with what it is a delta of.
+    pub(super) fn decode(&mut self, index: &Index, frame: CompressedFrame) -> Result<OpenFrame> {
+        let mut prefix = Vec::new();
+        append_bases(index, frame.bases(), &mut prefix, &mut |number| {
+            self.frame(index, number)
+        })?;
+        frame.decode(&prefix, &mut self.decompressor)
     }
 
     /// Hands a content to `sink`, part by part, and checks its identity at the end. A part is handed out before it is
@@ -299,17 +305,16 @@ impl Chunks {
     }
 }
 
-/// Reads and decodes a frame by its number in the index. `head` is that of its pack, read where it is not known.
+/// Reads a frame by its number in the index. `head` is that of its pack, read where it is not known.
 pub(super) fn read_frame(
     far: &dyn FarEnd,
     keys: &Keys,
     index: &Index,
     number: u32,
     head: &mut Option<[u8; HEAD_BYTES]>,
-    decompressor: &mut Decompressor,
-) -> Result<OpenFrame> {
+) -> Result<CompressedFrame> {
     let place = index.frame(number);
-    if place.pack == FramePlace::PENDING {
+    if place.is_pending() {
         return Err(fail("vault", 0, "a frame in a pack", "one of no pack yet"));
     }
     let reader = FrameReader {
@@ -318,8 +323,38 @@ pub(super) fn read_frame(
         damages: &index.damages,
     };
     let offset = u64::from(place.offset);
-    let place_in_pack = offset..offset + u64::from(place.sealed_bytes);
-    reader.frame(&index.pack(place.pack), place_in_pack, head, decompressor)
+    let place_in_pack = offset..offset + u64::from(place.sealed_bytes());
+    let frame = reader.frame(&index.pack(place.pack), place_in_pack, head)?;
+    // Whoever reads a base reads nothing further, whatever a frame says.
+    match frame.bases().is_empty() == place.is_delta() {
+        true => Err(fail("frame", offset, "deltas as listed", "other chunks")),
+        false => Ok(frame),
+    }
+}
+
+/// Appends the bytes of chunks that others are deltas of. `frame_of` returns a frame by its number in the index.
+pub(super) fn append_bases(
+    index: &Index,
+    bases: &[Id],
+    prefix: &mut Vec<u8>,
+    frame_of: &mut dyn FnMut(u32) -> Result<Arc<OpenFrame>>,
+) -> Result<()> {
+    for base in bases {
+        let place = index.find_base(base).ok_or_else(|| missing(*base))?;
+        let frame = frame_of(place.frame)?;
+        append_base(&frame, place.ordinal, prefix)?;
+    }
+    Ok(())
+}
+
+/// Appends the bytes of one of them, by its place in its frame.
+pub(super) fn append_base(frame: &OpenFrame, ordinal: u32, prefix: &mut Vec<u8>) -> Result<()> {
+    let chunk = chunk_of(frame, ordinal)?;
+    if prefix.len() + chunk.len() > PREFIX_BYTES_LIMIT {
+        return Err(fail("frame", 0, "bases of 8 MiB at most", "longer ones"));
+    }
+    prefix.extend_from_slice(chunk);
+    Ok(())
 }
 
 /// What a list names.

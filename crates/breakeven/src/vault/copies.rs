@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::codec::Decompressor;
 use crate::error::Result;
 
 use super::cipher::{Id, Keys};
@@ -17,8 +16,8 @@ use super::damage_log::DamageLog;
 use super::far_end::FarEnd;
 use super::index::PackPlace;
 use super::pack::{
-    HEAD_BYTES, OpenFrame, PACK_BYTES_LIMIT, PackKind, name_from, name_of, object_name, open_frame,
-    read_head,
+    CompressedFrame, HEAD_BYTES, PACK_BYTES_LIMIT, PackKind, name_from, name_of, object_name,
+    open_frame, read_head,
 };
 use super::repair::{is_damage, unless_damaged};
 use super::{CONFIG, Damage, RECORD, Vault, epoch_of, object};
@@ -83,15 +82,14 @@ pub(super) struct FrameReader<'r> {
 }
 
 impl FrameReader<'_> {
-    /// Reads and opens the frame that takes these bytes of a pack. `head` is that of the pack once a frame of it
-    /// was opened, and is read before.
+    /// Reads the frame that takes these bytes of a pack. `head` is that of the pack once a frame of it
+    /// was read, and is read before.
     pub(super) fn frame(
         &self,
         pack: &PackPlace,
         place: Range<u64>,
         head: &mut Option<[u8; HEAD_BYTES]>,
-        decompressor: &mut Decompressor,
-    ) -> Result<OpenFrame> {
+    ) -> Result<CompressedFrame> {
         let mut read = |object: &str| {
             let known = match *head {
                 Some(head) => head,
@@ -99,7 +97,7 @@ impl FrameReader<'_> {
             };
             let length = (place.end - place.start) as usize;
             let sealed = self.far.read_range(object, place.start, length)?;
-            let frame = open_frame(self.keys, &known, place.start, sealed, decompressor)?;
+            let frame = open_frame(self.keys, &known, place.start, sealed)?;
             *head = Some(known);
             Ok(frame)
         };

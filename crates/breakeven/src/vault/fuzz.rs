@@ -8,7 +8,7 @@ use crate::storage::fuzz::read_again;
 use super::bytes::Reader;
 use super::folder::{read_folder, read_stamps, write_folder, write_stamps};
 use super::images;
-use super::pack::{Contents, OpenFrame, read_head};
+use super::pack::{CompressedFrame, Contents, read_head};
 use super::record::Record;
 
 /// Reads any bytes as a part of the kind that the first byte tells. What is read is written again and read to the same.
@@ -29,7 +29,9 @@ pub(crate) fn fuzz_vault(data: &[u8]) {
             },
         ),
         3 => {
-            let Ok(frame) = OpenFrame::decode(body, &mut Decompressor::new()) else {
+            let read = CompressedFrame::read(body.to_vec());
+            let decode = |it: CompressedFrame| it.decode(&[0; 100], &mut Decompressor::new());
+            let Ok(frame) = read.and_then(decode) else {
                 return;
             };
             let chunks = (0..).map_while(|ordinal| frame.chunk(ordinal));

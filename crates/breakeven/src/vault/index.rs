@@ -14,13 +14,18 @@ use crate::error::{Error, Result};
 use super::bytes::{Reader, put_number};
 use super::cipher::Id;
 use super::damage_log::DamageLog;
-use super::pack::{ChunkKind, Contents, FrameEntry, PACK_BYTES_LIMIT, PackKind};
+use super::pack::{ChunkKind, Contents, FrameEntry, PACK_BYTES_LIMIT, PackKind, Resemblance};
+use super::similar::{BasePlace, Sketch, SketchTable};
 
 /// Chunks that may be new before they are merged, as a share of the others and at the least.
 const RECENT_SHARE: usize = 16;
 const RECENT_LEAST: usize = 1024;
 /// The kind by which an index says of a pack of folders that it has a copy.
 const COPIED_KIND: u8 = 3;
+/// What sketches may take beside the index, as a share of its cap: about what they take of a full one.
+const SKETCHES_SHARE: u64 = 2;
+/// A frame that holds deltas. No pack is so long that its frames need this bit.
+const DELTA_BIT: u32 = 1 << 31;
 /// A place that stands for a list.
 const LIST_BIT: u32 = 1 << 31;
 
@@ -74,11 +79,42 @@ pub(super) struct FramePlace {
     /// The pack's number in the index; [`FramePlace::PENDING`] until the pack has a name.
     pub pack: u32,
     pub offset: u32,
-    pub sealed_bytes: u32,
+    sealed_bytes_and_delta: u32,
 }
 
 impl FramePlace {
     pub(super) const PENDING: u32 = u32::MAX;
+
+    /// Returns the place of a frame that has no pack yet.
+    pub(super) fn pending(is_delta: bool) -> FramePlace {
+        FramePlace {
+            pack: FramePlace::PENDING,
+            offset: 0,
+            sealed_bytes_and_delta: if is_delta { DELTA_BIT } else { 0 },
+        }
+    }
+
+    /// Returns the place of a frame in a pack.
+    pub(super) fn of(pack: u32, frame: &FrameEntry) -> FramePlace {
+        let delta = FramePlace::pending(frame.is_delta()).sealed_bytes_and_delta;
+        FramePlace {
+            pack,
+            offset: frame.offset,
+            sealed_bytes_and_delta: frame.sealed_bytes | delta,
+        }
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.pack == FramePlace::PENDING
+    }
+
+    pub(super) fn sealed_bytes(&self) -> u32 {
+        self.sealed_bytes_and_delta & !DELTA_BIT
+    }
+
+    pub(super) fn is_delta(&self) -> bool {
+        self.sealed_bytes_and_delta & DELTA_BIT != 0
+    }
 }
 
 /// A pack that the index knows.
@@ -117,6 +153,8 @@ pub(super) struct Index {
     frames: Vec<FramePlace>,
     packs: Vec<PackPlace>,
     cap_bytes: u64,
+    /// Where chunks lie that others may be deltas of, if anybody asks.
+    sketches: Option<SketchTable>,
     /// Where damage is noted that a copy makes good.
     pub(super) damages: Arc<DamageLog>,
 }
@@ -130,7 +168,29 @@ impl Index {
             frames: Vec::new(),
             packs: Vec::new(),
             cap_bytes,
+            sketches: None,
             damages: Arc::default(),
+        }
+    }
+
+    /// Makes an empty index that finds chunks by what they are like, too.
+    pub(super) fn with_sketches(cap_bytes: u64) -> Index {
+        Index {
+            sketches: Some(SketchTable::new(cap_bytes / SKETCHES_SHARE)),
+            ..Index::new(cap_bytes)
+        }
+    }
+
+    /// Returns where a chunk lies that is like one with this sketch.
+    pub(super) fn similar(&self, sketch: Sketch) -> Option<BasePlace> {
+        self.sketches.as_ref()?.find(sketch)
+    }
+
+    /// Notes that a chunk with this sketch lies there.
+    pub(super) fn note_sketch(&mut self, sketch: Sketch, place: Place) {
+        if let (Some(sketches), Ok(ordinal)) = (&mut self.sketches, u16::try_from(place.ordinal)) {
+            let frame = place.frame;
+            sketches.insert(sketch, BasePlace { frame, ordinal });
         }
     }
 
@@ -182,11 +242,16 @@ impl Index {
     }
 
     /// Notes a chunk, unless it is known. A chunk of bytes stands before a list: it is a whole content as well, and what
-    /// the footers of packs say has no order.
+    /// the footers of packs say has no order. One that is no delta stands before a delta: others may be deltas of it.
     pub(super) fn insert(&mut self, id: Id, place: Place) -> Result<()> {
         if let Some(known) = self.find(&id) {
             return match (known.kind, place.kind) {
                 (ChunkKind::List, ChunkKind::Plain) => self.replace(id, place).map(drop),
+                (ChunkKind::Plain, ChunkKind::Plain)
+                    if self.is_delta(known) && !self.is_delta(place) =>
+                {
+                    self.replace(id, place).map(drop)
+                }
                 _ => Ok(()),
             };
         }
@@ -293,17 +358,8 @@ impl Index {
     }
 
     fn add_frame_entry(&mut self, pack: u32, frame: &FrameEntry) -> Result<()> {
-        let FrameEntry {
-            offset,
-            sealed_bytes,
-            ref chunks,
-        } = *frame;
-        let number = self.add_frame(FramePlace {
-            pack,
-            offset,
-            sealed_bytes,
-        })?;
-        for (ordinal, chunk) in chunks.iter().enumerate() {
+        let number = self.add_frame(FramePlace::of(pack, frame))?;
+        for (ordinal, chunk) in frame.chunks.iter().enumerate() {
             if chunk.id == Id::NONE {
                 continue;
             }
@@ -313,8 +369,23 @@ impl Index {
                 kind: chunk.kind,
             };
             self.insert(chunk.id, place)?;
+            if let Resemblance::Sketch(sketch) = chunk.resemblance {
+                self.note_sketch(sketch, place);
+            }
         }
         Ok(())
+    }
+
+    fn is_delta(&self, place: Place) -> bool {
+        // In the tests of this file alone are there places without frames.
+        let frame = self.frames.get(place.frame as usize);
+        frame.is_some_and(FramePlace::is_delta)
+    }
+
+    /// Returns where a chunk lies that others may be deltas of.
+    pub(super) fn find_base(&self, id: &Id) -> Option<Place> {
+        let is_base = |it: &Place| it.kind == ChunkKind::Plain && !self.is_delta(*it);
+        self.find(id).filter(is_base)
     }
 
     pub(super) fn frame_count(&self) -> usize {
@@ -324,18 +395,18 @@ impl Index {
     /// Returns the name of the pack that a chunk is read from, nothing while that has none.
     pub(super) fn pack_of(&self, id: &Id) -> Option<Id> {
         let frame = self.frame(self.find(id)?.frame);
-        (frame.pack != FramePlace::PENDING).then(|| self.pack(frame.pack).name)
+        (!frame.is_pending()).then(|| self.pack(frame.pack).name)
     }
 
     /// Returns the kind of that pack.
     pub(super) fn kind_of_pack(&self, id: &Id) -> Option<PackKind> {
         let frame = self.frame(self.find(id)?.frame);
-        (frame.pack != FramePlace::PENDING).then(|| self.pack(frame.pack).kind)
+        (!frame.is_pending()).then(|| self.pack(frame.pack).kind)
     }
 
-    /// Hides the lists of a pack that are not read from there.
-    pub(super) fn hide_lists(&self, pack: &PackPlace, contents: &mut Contents) {
-        contents.hide_lists(|id| self.pack_of(id) == Some(pack.name));
+    /// Hides the lists and deltas of a pack that are not read from there.
+    pub(super) fn hide_dependents(&self, pack: &PackPlace, contents: &mut Contents) {
+        contents.hide_dependents(|id| self.pack_of(id) == Some(pack.name));
     }
 
     /// Says whether a chunk of bytes is known: where a list has its identity, a list that names it is not whole.
@@ -470,13 +541,7 @@ mod tests {
                 .insert(Id(random.u128(..).to_le_bytes()), place(number))
                 .unwrap();
             if number.is_multiple_of(16) {
-                index
-                    .add_frame(FramePlace {
-                        pack: 0,
-                        offset: 0,
-                        sealed_bytes: 0,
-                    })
-                    .unwrap();
+                index.add_frame(FramePlace::pending(false)).unwrap();
             }
             if number >= 30_000 {
                 most = most.max(index.memory_bytes() as f64 / f64::from(number + 1));

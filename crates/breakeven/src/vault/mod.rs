@@ -36,6 +36,9 @@ mod contents;
 mod copies;
 mod copy;
 mod damage_log;
+mod delta;
+#[cfg(test)]
+mod delta_test;
 #[cfg(test)]
 mod density_test;
 mod far_end;
@@ -73,6 +76,7 @@ mod restore_files;
 mod retention;
 mod rollback;
 mod session;
+mod similar;
 #[cfg(test)]
 mod sparse_test;
 mod stats;
@@ -121,7 +125,9 @@ pub use walk::{AddOptions, Added, ReadFiles};
 pub use writer::{Source, Writer, WriterOptions};
 
 const CONFIG: &str = "config";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The last version without deltas, of which old readers know nothing.
+const VERSION_WITHOUT_DELTAS: u32 = 1;
 /// The longest `config`, key record, record and index that a reader takes.
 const CONFIG_BYTES_MAX: u64 = 64 << 10;
 const RECORD_BYTES_MAX: u64 = 64 << 20;
@@ -210,6 +216,8 @@ pub struct Vault {
     keys: Arc<Keys>,
     options: VaultOptions,
     config: Vec<u8>,
+    /// Whether it is of a version that has deltas.
+    has_deltas: bool,
     chunker: Chunker,
     cut_key: CutKey,
     entropy: Entropy,
@@ -340,7 +348,7 @@ impl Vault {
     ) -> Result<Vault> {
         let wrong = |reason: &dyn std::fmt::Display| fail(CONFIG, 0, "a vault's config", reason);
         let parsed: Config = serde_json::from_slice(&config).map_err(|error| wrong(&error))?;
-        if parsed.version != VERSION {
+        if !(VERSION_WITHOUT_DELTAS..=VERSION).contains(&parsed.version) {
             return Err(Error::Unsupported {
                 what: format!("a vault of version {}", parsed.version),
             });
@@ -373,6 +381,7 @@ impl Vault {
             keys: Arc::new(keys),
             options,
             config,
+            has_deltas: parsed.version > VERSION_WITHOUT_DELTAS,
             entropy,
             epoch: 0,
             digest: Id::NONE,
@@ -620,7 +629,10 @@ impl Vault {
 
     /// Reads the index into memory, of which it may take `cap_bytes`, from all that can be read.
     fn index(&self, cap_bytes: u64) -> Result<Index> {
-        let mut index = Index::new(cap_bytes);
+        self.filled(Index::new(cap_bytes))
+    }
+
+    fn filled(&self, mut index: Index) -> Result<Index> {
         index.damages = Arc::clone(&self.damages);
         self.each_readable_pack(|pack, contents| index.add_contents(pack, &contents))?;
         index.merge()?;
@@ -658,17 +670,24 @@ impl Vault {
         Ok(())
     }
 
-    /// Reads the newest state and the index of it.
+    /// Reads the newest state and the index of it, in which whoever adds finds chunks that are like others.
     fn newest_index(&mut self, cap_bytes: u64) -> Result<Index> {
         for _ in 1..TRIES {
             self.reload()?;
-            let index = self.index(cap_bytes)?;
+            let index = self.index_with_sketches(cap_bytes)?;
             if !self.has_moved_on()? {
                 return Ok(index);
             }
         }
         self.reload()?;
-        self.index(cap_bytes)
+        self.index_with_sketches(cap_bytes)
+    }
+
+    fn index_with_sketches(&self, cap_bytes: u64) -> Result<Index> {
+        match self.has_deltas {
+            true => self.filled(Index::with_sketches(cap_bytes)),
+            false => self.index(cap_bytes),
+        }
     }
 
     /// The same for who only reads: where an index is damaged, the footers of packs that no other names stand in for it.

@@ -3,6 +3,8 @@
 //! A pack is built in memory, since one put makes it, and named by its content. Promises: what a pack says of
 //! itself is under the vault's seal, and every length in it is bounded before memory is taken.
 
+use std::ops::Range;
+
 use crate::codec::{Compressor, Decoder, Decompressor, Method};
 use crate::error::{Error, Result};
 
@@ -11,6 +13,7 @@ use super::chunker::CHUNK_BYTES_LIMIT;
 use super::cipher::{Entropy, Id, Keys, TAG_BYTES};
 use super::compression::Outcome;
 use super::far_end::{FarEnd, not_there};
+use super::similar::Sketch;
 
 const MAGIC: &[u8; 4] = b"BEVP";
 const END_MAGIC: &[u8; 4] = b"BEVE";
@@ -19,9 +22,16 @@ const TRAILER_BYTES: usize = 16;
 const FRAME_HEAD_BYTES: usize = 8;
 /// The bit of a frame's codec that says that it is padded, and the bytes that say by how much.
 const PADDED: u8 = 1 << 7;
+/// The bit of a frame's codec that says that it is of deltas.
+const DELTA: u8 = 1 << 6;
+/// The kinds by which contents name a delta, and a chunk with a sketch.
+const DELTA_KIND: u8 = 2;
+const SKETCHED_KIND: u8 = 3;
 const PADDING_COUNT_BYTES: usize = 4;
 /// The longest frame that the format allows, and the longest pack.
 pub(super) const FRAME_BYTES_LIMIT: usize = 4 << 20;
+/// The longest that the bases of a frame are together: they may all be of one frame.
+pub(super) const PREFIX_BYTES_LIMIT: usize = FRAME_BYTES_LIMIT + CHUNK_BYTES_LIMIT;
 pub(super) const PACK_BYTES_LIMIT: usize = 512 << 20;
 /// Chunks in a frame, which are counted in 16 bits.
 pub(super) const FRAME_CHUNKS_MAX: usize = 65_535;
@@ -71,12 +81,75 @@ pub(super) enum ChunkKind {
     List,
 }
 
+/// What is said of a chunk's likeness to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resemblance {
+    Unknown,
+    /// What another one may be found by to be a delta of it.
+    Sketch(Sketch),
+    /// It is a delta of this chunk.
+    Base(Id),
+}
+
 /// A chunk as a footer names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkEntry {
     pub id: Id,
     pub kind: ChunkKind,
     pub length_bytes: u32,
+    /// Known of bytes alone: a list is like no other chunk.
+    pub resemblance: Resemblance,
+}
+
+impl ChunkEntry {
+    /// Returns the chunk that this one is a delta of, if it is one.
+    pub(super) fn base(&self) -> Option<Id> {
+        match self.resemblance {
+            Resemblance::Base(base) => Some(base),
+            _ => None,
+        }
+    }
+
+    /// Says whether reading it takes other chunks.
+    pub(super) fn needs_others(&self) -> bool {
+        self.kind == ChunkKind::List || self.base().is_some()
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.id.0);
+        bytes.push(match (self.kind, self.resemblance) {
+            (ChunkKind::List, _) => 1,
+            (ChunkKind::Plain, Resemblance::Unknown) => 0,
+            (ChunkKind::Plain, Resemblance::Base(_)) => DELTA_KIND,
+            (ChunkKind::Plain, Resemblance::Sketch(_)) => SKETCHED_KIND,
+        });
+        put_number(bytes, self.length_bytes.into());
+        match self.resemblance {
+            Resemblance::Unknown => {}
+            Resemblance::Sketch(sketch) => bytes.extend_from_slice(&sketch.to_bytes()),
+            Resemblance::Base(base) => bytes.extend_from_slice(&base.0),
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<ChunkEntry> {
+        let id = reader.id()?;
+        let number = reader.byte()?;
+        let kind = match number {
+            0 | DELTA_KIND | SKETCHED_KIND => ChunkKind::Plain,
+            1 => ChunkKind::List,
+            other => return Err(reader.wrong("kind 0 to 3 of a chunk", other)),
+        };
+        Ok(ChunkEntry {
+            id,
+            kind,
+            length_bytes: reader.number_to(CHUNK_BYTES_LIMIT as u64)? as u32,
+            resemblance: match number {
+                DELTA_KIND => Resemblance::Base(reader.id()?),
+                SKETCHED_KIND => Resemblance::Sketch(Sketch::from_bytes(reader.array()?)),
+                _ => Resemblance::Unknown,
+            },
+        })
+    }
 }
 
 /// A frame as a footer names it.
@@ -85,6 +158,22 @@ pub(super) struct FrameEntry {
     pub offset: u32,
     pub sealed_bytes: u32,
     pub chunks: Vec<ChunkEntry>,
+}
+
+impl FrameEntry {
+    pub(super) fn is_delta(&self) -> bool {
+        self.bases().next().is_some()
+    }
+
+    /// Returns the base of each delta, also of one that is hidden.
+    pub(super) fn bases(&self) -> impl Iterator<Item = Id> + '_ {
+        self.chunks.iter().filter_map(ChunkEntry::base)
+    }
+
+    /// Says whether all that it holds is hidden: what that needs may be gone.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.chunks.iter().all(|chunk| chunk.id == Id::NONE)
+    }
 }
 
 /// What a pack holds.
@@ -100,21 +189,24 @@ impl Contents {
             put_number(bytes, frame.offset.into());
             put_number(bytes, frame.sealed_bytes.into());
             put_number(bytes, frame.chunks.len() as u64);
-            for chunk in &frame.chunks {
-                bytes.extend_from_slice(&chunk.id.0);
-                bytes.push(match chunk.kind {
-                    ChunkKind::Plain => 0,
-                    ChunkKind::List => 1,
-                });
-                put_number(bytes, chunk.length_bytes.into());
-            }
+            frame.chunks.iter().for_each(|chunk| chunk.write(bytes));
         }
     }
 
-    /// Hides the lists that are not to be kept: what an index names [`Id::NONE`] is found by nobody.
-    pub(super) fn hide_lists(&mut self, keeps: impl Fn(&Id) -> bool) {
+    /// Returns it as a footer has it.
+    fn without_sketches(mut self) -> Contents {
+        for chunk in self.frames.iter_mut().flat_map(|frame| &mut frame.chunks) {
+            if let Resemblance::Sketch(_) = chunk.resemblance {
+                chunk.resemblance = Resemblance::Unknown;
+            }
+        }
+        self
+    }
+
+    /// Hides the lists and deltas that are not to be kept: what an index names [`Id::NONE`] is found by nobody.
+    pub(super) fn hide_dependents(&mut self, keeps: impl Fn(&Id) -> bool) {
         let chunks = self.frames.iter_mut().flat_map(|frame| &mut frame.chunks);
-        for chunk in chunks.filter(|chunk| chunk.kind == ChunkKind::List) {
+        for chunk in chunks.filter(|chunk| chunk.needs_others()) {
             if !keeps(&chunk.id) {
                 chunk.id = Id::NONE;
             }
@@ -130,18 +222,7 @@ impl Contents {
             let chunk_count = reader.count(CHUNK_ENTRY_BYTES)?;
             let mut chunks = Vec::with_capacity(chunk_count);
             for _ in 0..chunk_count {
-                let id = reader.id()?;
-                let kind = match reader.byte()? {
-                    0 => ChunkKind::Plain,
-                    1 => ChunkKind::List,
-                    other => return Err(reader.wrong("kind 0 or 1 of a chunk", other)),
-                };
-                let length_bytes = reader.number_to(CHUNK_BYTES_LIMIT as u64)? as u32;
-                chunks.push(ChunkEntry {
-                    id,
-                    kind,
-                    length_bytes,
-                });
+                chunks.push(ChunkEntry::read(reader)?);
             }
             frames.push(FrameEntry {
                 offset,
@@ -208,15 +289,7 @@ impl RawFrame {
             bytes.extend_from_slice(&self.bytes);
             (Method::STORE.decoder(), bytes)
         });
-        assert!(decoder.codec < PADDED, "codec {}", decoder.codec);
-        bytes[0] = decoder.codec | PADDED;
-        bytes[1] = decoder.filter;
-        bytes[2..4].copy_from_slice(&(self.chunks.len() as u16).to_le_bytes());
-        bytes[4..8].copy_from_slice(&(raw_bytes as u32).to_le_bytes());
-        for (at, chunk) in self.chunks.iter().enumerate() {
-            bytes[FRAME_HEAD_BYTES + 4 * at..][..4]
-                .copy_from_slice(&chunk.length_bytes.to_le_bytes());
-        }
+        self.write_head(decoder, PADDED, &mut bytes);
         pad(&mut bytes);
         let frame = EncodedFrame {
             bytes,
@@ -224,6 +297,77 @@ impl RawFrame {
         };
         Ok((frame, outcomes))
     }
+
+    fn write_head(&self, decoder: Decoder, flags: u8, bytes: &mut [u8]) {
+        assert!(decoder.codec < DELTA, "codec {}", decoder.codec);
+        bytes[0] = decoder.codec | flags;
+        bytes[1] = decoder.filter;
+        bytes[2..4].copy_from_slice(&(self.chunks.len() as u16).to_le_bytes());
+        bytes[4..8].copy_from_slice(&(self.bytes.len() as u32).to_le_bytes());
+        for (at, chunk) in self.chunks.iter().enumerate() {
+            bytes[FRAME_HEAD_BYTES + 4 * at..][..4]
+                .copy_from_slice(&chunk.length_bytes.to_le_bytes());
+        }
+    }
+
+    /// Has its chunks be deltas of nothing.
+    pub(super) fn forget_bases(&mut self) {
+        for chunk in self
+            .chunks
+            .iter_mut()
+            .filter(|chunk| chunk.base().is_some())
+        {
+            chunk.resemblance = Resemblance::Unknown;
+        }
+    }
+
+    /// Compresses a frame of deltas; returns nothing where that takes more than `most_bytes`, and where the bases are longer than a
+    /// reader takes.
+    pub(super) fn encode_delta(
+        &self,
+        delta: &DeltaEncoding,
+        compressor: &mut Compressor,
+    ) -> Result<Option<EncodedFrame>> {
+        let DeltaEncoding {
+            method,
+            bases,
+            prefix,
+            most_bytes,
+        } = delta;
+        if prefix.len() > PREFIX_BYTES_LIMIT || bases.len() > FRAME_CHUNKS_MAX {
+            return Ok(None);
+        }
+        let raw_bytes = self.bytes.len();
+        let bases_at = FRAME_HEAD_BYTES + 4 * self.chunks.len();
+        let content_at = bases_at + 2 + size_of::<Id>() * bases.len();
+        let most_bytes = (*most_bytes).min(raw_bytes.saturating_sub(1));
+        let mut bytes = vec![0; content_at + most_bytes];
+        let target = &mut bytes[content_at..];
+        let Some(size) = compressor.compress_after(*method, prefix, &self.bytes, target)? else {
+            return Ok(None);
+        };
+        bytes.truncate(content_at + size);
+        self.write_head(method.decoder(), PADDED | DELTA, &mut bytes);
+        bytes[bases_at..bases_at + 2].copy_from_slice(&(bases.len() as u16).to_le_bytes());
+        for (at, base) in bases.iter().enumerate() {
+            bytes[bases_at + 2 + size_of::<Id>() * at..][..size_of::<Id>()]
+                .copy_from_slice(&base.0);
+        }
+        pad(&mut bytes);
+        let chunks = self.chunks.clone();
+        Ok(Some(EncodedFrame { bytes, chunks }))
+    }
+}
+
+/// How a frame is to be compressed as deltas.
+pub(super) struct DeltaEncoding {
+    pub method: Method,
+    /// The chunks that its own are deltas of, each once.
+    pub bases: Vec<Id>,
+    /// Their bytes, one behind another.
+    pub prefix: Vec<u8>,
+    /// What it would take as any other frame.
+    pub most_bytes: usize,
 }
 
 /// Pads a frame to a sealed length that tells little of its own.
@@ -254,16 +398,21 @@ fn unpadded<'f>(reader: &Reader<'_>, content: &'f [u8]) -> Result<&'f [u8]> {
     Ok(&content[..length])
 }
 
-/// A frame that was read: its chunks one behind another.
-pub(super) struct OpenFrame {
-    bytes: Vec<u8>,
+/// A frame that is out of its seal and not yet decoded.
+pub(super) struct CompressedFrame {
+    plain: Vec<u8>,
+    /// Where its content lies in that.
+    content: Range<usize>,
+    decoder: Decoder,
+    raw_bytes: u32,
     ends: Vec<u32>,
+    bases: Vec<Id>,
 }
 
-impl OpenFrame {
-    /// Decodes a frame that was under its seal.
-    pub(super) fn decode(plain: &[u8], decompressor: &mut Decompressor) -> Result<OpenFrame> {
-        let mut reader = Reader::new("frame", plain);
+impl CompressedFrame {
+    /// Reads the head of a frame.
+    pub(super) fn read(plain: Vec<u8>) -> Result<CompressedFrame> {
+        let mut reader = Reader::new("frame", &plain);
         let (codec, filter) = (reader.byte()?, reader.byte()?);
         let count = u16::from_le_bytes(reader.array()?);
         let raw_bytes = reader.u32()?;
@@ -280,20 +429,65 @@ impl OpenFrame {
         if end != raw_bytes {
             return Err(reader.wrong(format_args!("chunks of {raw_bytes} bytes"), end));
         }
-        let decoder = Decoder {
-            codec: codec & !PADDED,
-            filter,
-            dictionary: 0,
-        };
+        let mut bases = Vec::new();
+        if codec & DELTA != 0 {
+            let count = u16::from_le_bytes(reader.array()?);
+            for _ in 0..count {
+                bases.push(reader.id()?);
+            }
+            if bases.is_empty() {
+                return Err(reader.wrong("a base of deltas", "none"));
+            }
+        }
+        let from = plain.len() - reader.left();
         let mut content = reader.take(reader.left())?;
         if codec & PADDED != 0 {
             content = unpadded(&reader, content)?;
         }
-        let mut bytes = vec![0; raw_bytes as usize];
-        decompressor.decompress(decoder, content, &mut bytes)?;
-        Ok(OpenFrame { bytes, ends })
+        let content = from..from + content.len();
+        Ok(CompressedFrame {
+            content,
+            decoder: Decoder {
+                codec: codec & !(PADDED | DELTA),
+                filter,
+                dictionary: 0,
+            },
+            raw_bytes,
+            ends,
+            bases,
+            plain,
+        })
     }
 
+    /// Returns the chunks that those in it are deltas of; nothing if they are none.
+    pub(super) fn bases(&self) -> &[Id] {
+        &self.bases
+    }
+
+    /// Decodes the frame. `prefix` is the bytes of its bases, one behind another.
+    pub(super) fn decode(
+        self,
+        prefix: &[u8],
+        decompressor: &mut Decompressor,
+    ) -> Result<OpenFrame> {
+        let content = &self.plain[self.content];
+        let mut bytes = vec![0; self.raw_bytes as usize];
+        match self.bases.is_empty() {
+            true => decompressor.decompress(self.decoder, content, &mut bytes)?,
+            false => decompressor.decompress_after(self.decoder, prefix, content, &mut bytes)?,
+        }
+        let ends = self.ends;
+        Ok(OpenFrame { bytes, ends })
+    }
+}
+
+/// A frame that was read: its chunks one behind another.
+pub(super) struct OpenFrame {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl OpenFrame {
     pub(super) fn count(&self) -> usize {
         self.ends.len()
     }
@@ -328,6 +522,13 @@ impl PackBuilder {
             size_bytes: HEAD_BYTES,
             frames: Vec::new(),
         }
+    }
+
+    /// Returns a frame that was added under a number.
+    pub(super) fn frame(&self, number: u32) -> Option<&EncodedFrame> {
+        let mut frames = self.frames.iter().rev();
+        let found = frames.find(|(known, _)| *known == number);
+        found.map(|(_, frame)| frame)
     }
 
     /// Returns the bytes so far.
@@ -368,7 +569,7 @@ impl PackBuilder {
         }
         let offset = bytes.len() as u64;
         let mut footer = Vec::new();
-        contents.write(&mut footer);
+        contents.clone().without_sketches().write(&mut footer);
         keys.seal_part(&self.head, offset, &mut footer);
         bytes.extend_from_slice(&footer);
         bytes.extend_from_slice(&offset.to_le_bytes());
@@ -456,15 +657,19 @@ pub(super) fn open_frame(
     head: &[u8; HEAD_BYTES],
     offset: u64,
     mut sealed: Vec<u8>,
-    decompressor: &mut Decompressor,
-) -> Result<OpenFrame> {
+) -> Result<CompressedFrame> {
     keys.open_part(head, offset, &mut sealed)?;
-    OpenFrame::decode(&sealed, decompressor).map_err(|error| error.moved_by(offset))
+    CompressedFrame::read(sealed).map_err(|error| error.moved_by(offset))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn decode(plain: &[u8], prefix: &[u8]) -> Result<OpenFrame> {
+        let frame = CompressedFrame::read(plain.to_vec())?;
+        frame.decode(prefix, &mut Decompressor::new())
+    }
 
     /// A frame with a head that says this of what is behind it.
     fn frame(raw_bytes: u32, lengths: &[u32], content: &[u8]) -> Vec<u8> {
@@ -513,6 +718,7 @@ mod tests {
                     id: Id::NONE,
                     kind: ChunkKind::Plain,
                     length_bytes: length as u32,
+                    resemblance: Resemblance::Unknown,
                 }],
             };
             let method = *random.choice(["store", "lz4:1", "zstd:1"].iter()).unwrap();
@@ -520,14 +726,74 @@ mod tests {
             let (frame, _) = frame.encode(methods, &mut Compressor::new()).unwrap();
             let sealed_bytes = frame.bytes.len() + TAG_BYTES;
             assert_eq!(padded_bytes(sealed_bytes), sealed_bytes);
-            let open = OpenFrame::decode(&frame.bytes, &mut Decompressor::new());
+            let open = decode(&frame.bytes, &[]);
             assert_eq!(open.unwrap().chunk(0), Some(&raw[..]));
             // A count of more than there is.
             let mut wrong = frame.bytes;
             let at = wrong.len() - 4;
             wrong[at..].copy_from_slice(&u32::MAX.to_le_bytes());
-            assert!(OpenFrame::decode(&wrong, &mut Decompressor::new()).is_err());
+            assert!(decode(&wrong, &[]).is_err());
         }
+    }
+
+    #[test]
+    fn a_delta_comes_back_with_its_base_alone() {
+        let mut random = crate::testing::seeded("delta", 5);
+        let base: Vec<u8> = (0..50_000).map(|_| random.u8(..)).collect();
+        let mut raw = base[100..].to_vec();
+        raw[20_000] ^= 1;
+        let (id, base_id) = (Id([1; 16]), Id([2; 16]));
+        let frame = RawFrame {
+            bytes: raw.clone(),
+            chunks: vec![ChunkEntry {
+                id,
+                kind: ChunkKind::Plain,
+                length_bytes: raw.len() as u32,
+                resemblance: Resemblance::Base(base_id),
+            }],
+        };
+        let mut delta = DeltaEncoding {
+            method: "zstd:3".parse().unwrap(),
+            bases: vec![base_id],
+            prefix: base.clone(),
+            most_bytes: 1000,
+        };
+        let mut compressor = Compressor::new();
+        let encoded = frame
+            .encode_delta(&delta, &mut compressor)
+            .unwrap()
+            .unwrap();
+        assert!(encoded.bytes.len() < 500, "{}", encoded.bytes.len());
+        let read = CompressedFrame::read(encoded.bytes.clone()).unwrap();
+        assert_eq!(read.bases(), [base_id]);
+        let open = decode(&encoded.bytes, &base).unwrap();
+        assert_eq!(open.chunk(0), Some(&raw[..]));
+        // Without its base, and cut anywhere in its head.
+        assert!(decode(&encoded.bytes, &[]).is_err());
+        for length in 0..30 {
+            assert!(decode(&encoded.bytes[..length], &base).is_err());
+        }
+        let entry = FrameEntry {
+            offset: 24,
+            sealed_bytes: 500,
+            chunks: encoded.chunks,
+        };
+        assert!(entry.is_delta());
+        let contents = Contents {
+            frames: vec![entry],
+        };
+        let mut written = Vec::new();
+        contents.write(&mut written);
+        let again = Contents::read(&mut Reader::new("index", &written)).unwrap();
+        assert_eq!(again, contents);
+        // What it would take without is less.
+        delta.most_bytes = 20;
+        assert!(
+            frame
+                .encode_delta(&delta, &mut compressor)
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
@@ -539,7 +805,7 @@ mod tests {
         let content = &room[..size.unwrap()];
         let check = |raw_bytes: u32, lengths: &[u32], is_good: bool| {
             let frame = frame(raw_bytes, lengths, content);
-            let open = OpenFrame::decode(&frame, &mut Decompressor::new());
+            let open = decode(&frame, &[]);
             assert_eq!(open.is_ok(), is_good, "{raw_bytes} in {lengths:?}");
         };
         check(1 << 20, &[1 << 20], true);

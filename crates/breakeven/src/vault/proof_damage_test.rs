@@ -207,6 +207,10 @@ impl Rest {
         let mut snapshots = BTreeMap::new();
         for at in 0..4 {
             fs::write(root.join("a/b/new"), noise(700 + at)).unwrap();
+            // A version of what is there.
+            let mut other = fs::read(root.join("c/other")).unwrap();
+            other[at * 2000] ^= 1;
+            fs::write(root.join("c/other"), other).unwrap();
             let paths = [root.to_path_buf()];
             let options = add_options(at as i64);
             let added = vault.add(&pool(), &paths, &options, &mut |_| ());

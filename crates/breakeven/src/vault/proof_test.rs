@@ -102,7 +102,16 @@ pub(super) fn add(vault: &mut Vault, tree: &Tree, number: u64) -> Result<u64> {
 }
 
 fn add_begun(vault: &mut Vault, tree: &Tree, number: u64, seconds: i64) -> Result<u64> {
-    let mut writer = Writer::new(vault, &pool(), writer_options())?;
+    let writer = Writer::new(vault, &pool(), writer_options())?;
+    add_with(writer, tree, number, seconds)
+}
+
+pub(super) fn add_with(
+    mut writer: Writer<'_>,
+    tree: &Tree,
+    number: u64,
+    seconds: i64,
+) -> Result<u64> {
     let mut entries = Vec::new();
     let mut raw_bytes = 0;
     for (name, bytes) in tree {
@@ -306,6 +315,15 @@ impl Subject for Subjected {
                 bytes.splice(0..0, vec![0; 2000]);
             }
             tree.insert(name, bytes);
+        }
+        // Others are versions of what is there, and so are new ones of what comes in this tree.
+        if let Some(bytes) = random.choice(tree.values()).cloned() {
+            let mut version = bytes;
+            for _ in 0..=version.len() / 500 {
+                let at = random.usize(..version.len());
+                version[at] ^= 1 << random.u8(..8);
+            }
+            tree.insert(vec![b'g' + random.u8(..3)], version);
         }
         tree.insert(b"number".to_vec(), random.u64(..).to_le_bytes().to_vec());
         match random.u8(..3) {

@@ -13,7 +13,7 @@ use crate::codec::Decompressor;
 use crate::error::{Error, Result};
 
 use super::cipher::{Id, Keys};
-use super::contents::{Chunks, chunk_of, missing, read_frame, wrong_content};
+use super::contents::{Chunks, append_bases, chunk_of, missing, read_frame, wrong_content};
 use super::far_end::FarEnd;
 use super::folder::{Entry, Node};
 use super::index::{Index, Place};
@@ -44,7 +44,8 @@ struct Frames {
     index: Arc<Index>,
     /// The newest first.
     recent: Mutex<VecDeque<(u32, Arc<OpenFrame>)>>,
-    decoding: [Mutex<()>; DECODING_LOCKS],
+    /// Of frames that are no deltas, and of those that are.
+    decoding: [[Mutex<()>; DECODING_LOCKS]; 2],
     /// Heads of packs by their numbers in the index.
     heads: Mutex<HashMap<u32, [u8; HEAD_BYTES]>>,
     /// Reads the lists of contents.
@@ -89,7 +90,7 @@ impl Vault {
         Ok(Frames {
             index: Arc::new(self.index(index_bytes_max)?),
             recent: Mutex::default(),
-            decoding: std::array::from_fn(|_| Mutex::default()),
+            decoding: std::array::from_fn(|_| std::array::from_fn(|_| Mutex::default())),
             heads: Mutex::default(),
             lists: Mutex::new(Chunks::new(&self.far, &self.keys)),
         })
@@ -233,26 +234,27 @@ impl RandomReader {
         if let Some(frame) = frames.recent(number) {
             return Ok(frame);
         }
-        let _decoding = lock(&frames.decoding[number as usize % DECODING_LOCKS]);
+        // Whoever decodes a delta waits for its bases, and nobody who decodes one of those waits for a delta.
+        let is_delta = frames.index.frame(number).is_delta();
+        let decoding = &frames.decoding[usize::from(is_delta)];
+        let _decoding = lock(&decoding[number as usize % DECODING_LOCKS]);
         if let Some(frame) = frames.recent(number) {
             return Ok(frame);
         }
         let pack = frames.index.frame(number).pack;
         let mut head = lock(&frames.heads).get(&pack).copied();
-        let mut decompressor = lock(&self.decompressors).pop().unwrap_or_default();
-        let read = read_frame(
-            &*self.far,
-            &self.keys,
-            &frames.index,
-            number,
-            &mut head,
-            &mut decompressor,
-        );
-        lock(&self.decompressors).push(decompressor);
-        let frame = Arc::new(read?);
+        let read = read_frame(&*self.far, &self.keys, &frames.index, number, &mut head)?;
         if let Some(head) = head {
             lock(&frames.heads).insert(pack, head);
         }
+        let mut prefix = Vec::new();
+        append_bases(&frames.index, read.bases(), &mut prefix, &mut |number| {
+            self.frame(frames, number)
+        })?;
+        let mut decompressor = lock(&self.decompressors).pop().unwrap_or_default();
+        let decoded = read.decode(&prefix, &mut decompressor);
+        lock(&self.decompressors).push(decompressor);
+        let frame = Arc::new(decoded?);
         let mut recent = lock(&frames.recent);
         recent.truncate(RECENT_FRAMES - 1);
         recent.push_front((number, Arc::clone(&frame)));

@@ -13,7 +13,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::codec::Decompressor;
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 
@@ -26,10 +25,11 @@ use super::folder_end::is_errno;
 use super::index::{Index, PackPlace, read_packs, write_pack};
 use super::lost_found::LostFound;
 use super::pack::{
-    ChunkKind, Contents, OpenFrame, PACK_BYTES_LIMIT, object_name, open_frame, read_head,
+    ChunkKind, Contents, FrameEntry, OpenFrame, PACK_BYTES_LIMIT, object_name, open_frame,
+    read_head,
 };
 use super::record::Record;
-use super::verify::DEPTH_MAX;
+use super::verify::{DEPTH_MAX, PackVerifier};
 use super::writer::{Group, Writer, WriterOptions};
 use super::{
     CONFIG_BYTES_MAX, Damage, INDEX, INDEX_BYTES_MAX, Progress, Vault, VerifyOptions, object,
@@ -312,16 +312,10 @@ impl Writer<'_> {
         let packs = self.packs()?;
         let total = packs.iter().map(|(pack, _)| pack.size_bytes).sum();
         let (mut damaged, mut done) = (Vec::new(), 0);
-        let mut decompressor = Decompressor::new();
+        let vault = self.vault();
+        let mut verifier = PackVerifier::new(&vault.far, &vault.keys);
         for (pack, contents) in packs {
-            let vault = self.vault();
-            let read = super::verify::verify_pack(
-                &*vault.far,
-                &vault.keys,
-                &pack,
-                &contents,
-                &mut decompressor,
-            );
+            let read = verifier.verify(&self.index, &pack, &contents);
             done += pack.size_bytes;
             if is_damaged(read)? {
                 damaged.push((pack, contents));
@@ -386,42 +380,84 @@ impl Writer<'_> {
             }
             Ok(())
         })?;
-        self.index = index;
+        self.replace_index(index);
         let mut lost = BTreeSet::new();
-        for (pack, contents) in packs {
-            let bytes = readable(&*self.vault().far, pack)?;
-            for frame in &contents.frames {
-                let open = bytes.iter().find_map(|bytes| {
-                    let at = frame.offset as usize;
-                    let sealed = bytes.get(at..)?.get(..frame.sealed_bytes as usize)?;
-                    let (head, _) = read_head(bytes).ok()?;
-                    let mut decompressor = Decompressor::new();
-                    let keys = &self.vault().keys;
-                    open_frame(keys, &head, at as u64, sealed.to_vec(), &mut decompressor).ok()
-                });
-                for (ordinal, chunk) in frame.chunks.iter().enumerate() {
-                    let bytes = open
-                        .as_ref()
-                        .and_then(|open| OpenFrame::chunk(open, ordinal));
-                    let keys = &self.vault().keys;
-                    let bytes = bytes.filter(|bytes| {
-                        chunk.kind == ChunkKind::List || keys.id(bytes) == chunk.id
-                    });
-                    let is_list = chunk.kind == ChunkKind::List;
-                    match bytes {
-                        _ if is_list && dropped.contains(&chunk.id) || chunk.id == Id::NONE => {}
-                        Some(bytes) => {
-                            let group = Group::of(pack.kind, chunk.kind);
-                            self.put_chunk(group, chunk.kind, chunk.id, bytes)?;
-                            repaired.saved_chunks += 1;
-                        }
-                        None => drop(lost.insert(chunk.id)),
-                    }
+        // What others are deltas of is there before them.
+        for moves_deltas in [false, true] {
+            for (pack, contents) in packs {
+                let frames = contents.frames.iter();
+                let mut frames = frames.filter(|it| it.is_delta() == moves_deltas).peekable();
+                if frames.peek().is_none() {
+                    continue;
+                }
+                let bytes = readable(&*self.vault().far, pack)?;
+                for frame in frames {
+                    let open = self.open_whole(&bytes, frame)?;
+                    self.put_whole(
+                        pack,
+                        frame,
+                        open.as_ref(),
+                        dropped,
+                        &mut |chunk, is_saved| match is_saved {
+                            true => repaired.saved_chunks += 1,
+                            false => drop(lost.insert(chunk)),
+                        },
+                    )?;
                 }
             }
         }
         self.flush()?;
         Ok(lost)
+    }
+
+    /// Opens a frame, from the first of these packs in which it is whole.
+    fn open_whole(&mut self, packs: &[Vec<u8>], frame: &FrameEntry) -> Result<Option<OpenFrame>> {
+        if frame.is_hidden() {
+            return Ok(None);
+        }
+        for bytes in packs {
+            let at = frame.offset as usize;
+            let sealed = bytes
+                .get(at..)
+                .and_then(|it| it.get(..frame.sealed_bytes as usize));
+            let (Some(sealed), Ok((head, _))) = (sealed, read_head(bytes)) else {
+                continue;
+            };
+            let read = open_frame(&self.vault().keys, &head, at as u64, sealed.to_vec());
+            let open = match read {
+                Ok(read) => unless_damaged(self.open_moved(read))?,
+                Err(_) => None,
+            };
+            if open.is_some() {
+                return Ok(open);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Puts the chunks of a frame again, but for those that are to be dropped; says of each other one whether it was saved.
+    fn put_whole(
+        &mut self,
+        pack: &PackPlace,
+        frame: &FrameEntry,
+        open: Option<&OpenFrame>,
+        dropped: &BTreeSet<Id>,
+        saved: &mut dyn FnMut(Id, bool),
+    ) -> Result<()> {
+        for (ordinal, chunk) in frame.chunks.iter().enumerate() {
+            let is_list = chunk.kind == ChunkKind::List;
+            if is_list && dropped.contains(&chunk.id) || chunk.id == Id::NONE {
+                continue;
+            }
+            let keys = &self.vault().keys;
+            let bytes = open.and_then(|open| open.chunk(ordinal));
+            let bytes = bytes.filter(|bytes| is_list || keys.id(bytes) == chunk.id);
+            if let Some(bytes) = bytes {
+                self.put_moved(Group::of(pack.kind, chunk.kind), chunk, bytes)?;
+            }
+            saved(chunk.id, bytes.is_some());
+        }
+        Ok(())
     }
 }
 

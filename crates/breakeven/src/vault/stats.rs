@@ -53,6 +53,7 @@ impl Vault {
                 ended => ended,
             },
         )?;
+        self.mark_bases(&mut needed)?;
         let mut stats = VaultStats {
             chunks: index.chunk_count() as u64,
             index_bytes: index.memory_bytes(),

@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::codec::Decompressor;
 use crate::error::Result;
 use crate::pool::Pool;
 
@@ -95,10 +94,11 @@ impl Vault {
             Ok(())
         })?;
         index.merge()?;
+        let index = Arc::new(index);
         self.verify_unlisted(&packs, &mut verified)?;
         let mut random = fastrand::Rng::with_seed(options.seed);
         let packs = sampled(packs, options.sample_share, &mut random);
-        verified.bytes = self.verify_packs(pool, packs, &mut verified, progress)?;
+        verified.bytes = self.verify_packs(pool, &index, packs, &mut verified, progress)?;
         let phase = "following snapshots";
         self.follow_all(&index, phase, progress, &mut |_| (), &mut |epoch, ended| {
             verified.note(&object("snapshots", epoch), ended);
@@ -118,23 +118,29 @@ impl Vault {
     fn verify_packs(
         &self,
         pool: &Pool,
+        index: &Arc<Index>,
         packs: Vec<(PackPlace, Contents)>,
         verified: &mut Verified,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<u64> {
         let total = packs.iter().map(|(pack, _)| pack.size_bytes).sum();
         let (far, keys) = (Arc::clone(&self.far), Arc::clone(&self.keys));
-        let work = move |decompressor: &mut Decompressor,
-                         (pack, contents): (PackPlace, Contents)| {
-            let read = verify_pack(&*far, &keys, &pack, &contents, decompressor);
+        let index = Arc::clone(index);
+        let work = move |verifier: &mut PackVerifier, (pack, contents): (PackPlace, Contents)| {
+            let read = verifier.verify(&index, &pack, &contents);
             let copy = match pack.has_copy {
-                true => verify_name(&*far, &copy_name(&object_name(pack.name)), pack.name),
+                true => verify_name(
+                    &*verifier.far,
+                    &copy_name(&object_name(pack.name)),
+                    pack.name,
+                ),
                 false => Ok(()),
             };
             Ok((pack, read, copy))
         };
         let capacity = pool.worker_count() + 1;
-        let mut stage = pool.stage(capacity, Decompressor::new, work)?;
+        let create = move || PackVerifier::new(&far, &keys);
+        let mut stage = pool.stage(capacity, create, work)?;
         let mut done = 0;
         stage.run(packs, |read| {
             let (pack, read, copy) = read?;
@@ -257,42 +263,60 @@ fn sampled<T>(packs: Vec<T>, share: f64, random: &mut fastrand::Rng) -> Vec<T> {
     picked.map(|(_, pack)| pack).collect()
 }
 
-/// Reads a pack whole; returns how many chunks were checked.
-pub(super) fn verify_pack(
-    far: &dyn FarEnd,
-    keys: &Keys,
-    pack: &PackPlace,
-    contents: &Contents,
-    decompressor: &mut Decompressor,
-) -> Result<u64> {
-    let bytes = far.read(&object_name(pack.name), 2 * PACK_BYTES_LIMIT as u64)?;
-    check_name(&bytes, pack.name)?;
-    let (head, _) = read_head(&bytes)?;
-    let mut chunks = 0;
-    for frame in &contents.frames {
-        let (offset, length) = (frame.offset as usize, frame.sealed_bytes as usize);
-        let sealed = bytes.get(offset..offset.saturating_add(length));
-        let sealed =
-            sealed.ok_or_else(|| super::fail("pack", offset as u64, "a frame", "the end"))?;
-        let open = open_frame(keys, &head, offset as u64, sealed.to_vec(), decompressor)?;
-        for (ordinal, chunk) in frame.chunks.iter().enumerate() {
-            let found = open.chunk(ordinal);
-            let is_right = found.is_some_and(|bytes| {
-                bytes.len() == chunk.length_bytes as usize
-                    && (chunk.kind == ChunkKind::List || keys.id(bytes) == chunk.id)
-            });
-            if !is_right {
-                return Err(super::fail(
-                    "pack",
-                    offset as u64,
-                    chunk.id.hex(),
-                    "another chunk",
-                ));
-            }
-            chunks += 1;
+/// What packs are verified with.
+pub(super) struct PackVerifier {
+    far: Arc<dyn FarEnd>,
+    keys: Arc<Keys>,
+    /// Reads what deltas need of other packs.
+    chunks: Chunks,
+}
+
+impl PackVerifier {
+    pub(super) fn new(far: &Arc<dyn FarEnd>, keys: &Arc<Keys>) -> PackVerifier {
+        PackVerifier {
+            far: Arc::clone(far),
+            keys: Arc::clone(keys),
+            chunks: Chunks::new(far, keys),
         }
     }
-    Ok(chunks)
+
+    /// Reads a pack whole; returns how many chunks were checked.
+    pub(super) fn verify(
+        &mut self,
+        index: &Index,
+        pack: &PackPlace,
+        contents: &Contents,
+    ) -> Result<u64> {
+        let bytes = (self.far).read(&object_name(pack.name), 2 * PACK_BYTES_LIMIT as u64)?;
+        check_name(&bytes, pack.name)?;
+        let (head, _) = read_head(&bytes)?;
+        let mut count = 0;
+        for frame in &contents.frames {
+            // The bases of deltas that nobody finds may be gone.
+            if frame.is_delta() && frame.is_hidden() {
+                continue;
+            }
+            let (offset, length) = (frame.offset as usize, frame.sealed_bytes as usize);
+            let sealed = bytes.get(offset..offset.saturating_add(length));
+            let sealed =
+                sealed.ok_or_else(|| super::fail("pack", offset as u64, "a frame", "the end"))?;
+            let open = open_frame(&self.keys, &head, offset as u64, sealed.to_vec())?;
+            let open = self.chunks.decode(index, open)?;
+            for (ordinal, chunk) in frame.chunks.iter().enumerate() {
+                let is_right = open.chunk(ordinal).is_some_and(|bytes| {
+                    let is_named = chunk.kind == ChunkKind::Plain && chunk.id != Id::NONE;
+                    bytes.len() == chunk.length_bytes as usize
+                        && (!is_named || self.keys.id(bytes) == chunk.id)
+                });
+                if !is_right {
+                    let id = chunk.id.hex();
+                    return Err(super::fail("pack", offset as u64, id, "another chunk"));
+                }
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
 }
 
 fn right(is_right: bool) -> Result<()> {

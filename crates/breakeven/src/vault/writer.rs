@@ -19,14 +19,15 @@ use super::cipher::Id;
 use super::compression::{Compression, Outcome, Pick, Picker};
 use super::contents::{Chunks, DEPTH_MAX, SKIPS_ZEROS, ZEROS_BIT, check_whole};
 use super::copies::copy_name;
+use super::delta::Deltas;
 use super::far_end::{AddMark, Listed};
 use super::folder::{Entry, Stamp, write_folder, write_stamps};
 use super::hashing::{ContentHasher, FileHasher};
 use super::images;
 use super::index::{FramePlace, Index, PackPlace, Place, read_packs, write_pack};
 use super::pack::{
-    self, ChunkEntry, ChunkKind, Contents, EncodedFrame, FrameEntry, PackBuilder, PackKind,
-    RawFrame,
+    self, ChunkEntry, ChunkKind, Contents, DeltaEncoding, EncodedFrame, FrameEntry, PackBuilder,
+    PackKind, RawFrame, Resemblance,
 };
 use super::record::{Record, Snapshot};
 use super::repair::is_damaged;
@@ -118,11 +119,14 @@ impl Default for WriterOptions {
     }
 }
 
-struct Job {
-    kind: PackKind,
-    number: u32,
-    pick: Pick,
-    frame: RawFrame,
+/// A frame that is to be compressed.
+pub(super) struct Job {
+    pub(super) kind: PackKind,
+    pub(super) number: u32,
+    pub(super) pick: Pick,
+    pub(super) frame: RawFrame,
+    /// Set if its chunks are deltas.
+    pub(super) delta: Option<DeltaEncoding>,
 }
 
 struct Done {
@@ -130,6 +134,8 @@ struct Done {
     number: u32,
     pick: Pick,
     raw_bytes: usize,
+    /// What a frame of deltas was expected to take otherwise.
+    plain_bytes: Option<usize>,
     outcomes: Vec<Outcome>,
     frame: EncodedFrame,
 }
@@ -210,6 +216,7 @@ pub struct Writer<'v> {
     stage: Stage<Job, Done, Compressor>,
     picker: Picker,
     hasher: FileHasher,
+    pub(super) deltas: Deltas,
     /// What packs of this epoch hold, as its index will say.
     pub(super) listed: Vec<u8>,
     buffer: Vec<u8>,
@@ -219,14 +226,25 @@ pub struct Writer<'v> {
     stored_bytes: u64,
 }
 
-fn encode(compressor: &mut Compressor, job: Job) -> Result<Done> {
+fn encode(compressor: &mut Compressor, mut job: Job) -> Result<Done> {
     let raw_bytes = job.frame.bytes.len();
-    let (frame, outcomes) = job.frame.encode(job.pick.methods(), compressor)?;
+    let mut encoded = None;
+    if let Some(delta) = &job.delta {
+        encoded = job.frame.encode_delta(delta, compressor)?;
+    }
+    let (frame, outcomes) = match encoded {
+        Some(frame) => (frame, Vec::new()),
+        None => {
+            job.frame.forget_bases();
+            job.frame.encode(job.pick.methods(), compressor)?
+        }
+    };
     Ok(Done {
         kind: job.kind,
         number: job.number,
         pick: job.pick,
         raw_bytes,
+        plain_bytes: job.delta.map(|delta| delta.most_bytes),
         outcomes,
         frame,
     })
@@ -252,6 +270,9 @@ impl<'v> Writer<'v> {
             _presence: presence,
         };
         let mut writer = Writer::with_index(vault, hold, index, pool, options)?;
+        if writer.vault.has_deltas {
+            writer.deltas.seek();
+        }
         if is_alone {
             let unlisted = writer.unlisted_of(&listed)?;
             writer.take_over(unlisted, |_, _| true, &|_| false)?;
@@ -323,6 +344,7 @@ impl<'v> Writer<'v> {
             stage: pool.stage(2 * pool.worker_count().max(1), Compressor::new, encode)?,
             picker: Picker::of(vault, options.compression),
             hasher: FileHasher::new(pool, &vault.keys)?,
+            deltas: Deltas::new(vault),
             listed: Vec::new(),
             buffer: Vec::new(),
             is_trial: false,
@@ -340,6 +362,12 @@ impl<'v> Writer<'v> {
         }
     }
 
+    /// Goes by another index.
+    pub(super) fn replace_index(&mut self, index: Index) {
+        self.index = index;
+        self.deltas.forget_frames();
+    }
+
     /// Returns the index, and leaves an empty one.
     pub(super) fn take_index(&mut self) -> Index {
         std::mem::replace(&mut self.index, Index::new(0))
@@ -354,7 +382,7 @@ impl<'v> Writer<'v> {
             // Of before, when packs had none. One that is lost stays named.
             pack.has_copy |= copied.contains(&pack.name);
             if !leaving.contains(&pack.name) {
-                self.index.hide_lists(&pack, &mut contents);
+                self.index.hide_dependents(&pack, &mut contents);
                 write_pack(&mut merged, &pack, &contents);
             }
             Ok(())
@@ -433,27 +461,36 @@ impl<'v> Writer<'v> {
         }
         self.forget_broken(&taken, will_stay)?;
         for (pack, mut contents) in taken {
-            self.index.hide_lists(&pack, &mut contents);
+            self.index.hide_dependents(&pack, &mut contents);
             write_pack(&mut self.listed, &pack, &contents);
         }
         Ok(others)
     }
 
-    /// Forgets the lists in packs that were taken over of which a chunk is missing: it was to follow in another pack.
+    /// Forgets the lists in packs that were taken over of which a chunk is missing, which was to follow in another pack, and deltas
+    /// whose base was collected meanwhile.
     fn forget_broken(
         &mut self,
         taken: &[(PackPlace, Contents)],
         will_stay: &dyn Fn(&Id) -> bool,
     ) -> Result<()> {
-        let mut chunks = Chunks::new(&self.vault.far, &self.vault.keys);
         let mut broken = BTreeSet::new();
         for (pack, contents) in taken {
-            let entries = contents.frames.iter().flat_map(|frame| &frame.chunks);
-            for list in entries.filter(|chunk| chunk.kind == ChunkKind::List) {
-                if self.index.pack_of(&list.id) != Some(pack.name) {
-                    continue;
+            for frame in &contents.frames {
+                let lacks = |base: Id| self.index.find_base(&base).is_none() && !will_stay(&base);
+                if frame.bases().any(lacks) {
+                    let here = frame.chunks.iter().filter(|it| self.is_in(pack, it));
+                    broken.extend(here.map(|chunk| chunk.id));
                 }
-                let is_there = |id: &Id| self.index.has_chunk(id) || will_stay(id);
+            }
+        }
+        let mut chunks = Chunks::new(&self.vault.far, &self.vault.keys);
+        for (pack, contents) in taken {
+            let entries = contents.frames.iter().flat_map(|frame| &frame.chunks);
+            let lists = entries.filter(|chunk| chunk.kind == ChunkKind::List);
+            for list in lists.filter(|chunk| self.is_in(pack, chunk)) {
+                let is_whole = |id: &Id| self.index.has_chunk(id) && !broken.contains(id);
+                let is_there = |id: &Id| is_whole(id) || will_stay(id);
                 let each = chunks.each_chunk_there(&self.index, list.id, &is_there, &mut |_| ());
                 if is_damaged(each)? {
                     broken.insert(list.id);
@@ -462,6 +499,10 @@ impl<'v> Writer<'v> {
         }
         self.index.forget(&broken);
         Ok(())
+    }
+
+    fn is_in(&self, pack: &PackPlace, chunk: &ChunkEntry) -> bool {
+        self.index.pack_of(&chunk.id) == Some(pack.name)
     }
 
     /// Says whether a content is known and whole. A list of another writer is read: vaults of before have some whose
@@ -552,7 +593,13 @@ impl<'v> Writer<'v> {
         let identity = hasher.identity();
         let list_bytes = self.finish_list(identity.skips_zeros, &mut list)?;
         if !self.is_whole(&identity.id)? {
-            self.place_chunk(Group::Lists, ChunkKind::List, identity.id, &list_bytes)?;
+            let list = ChunkEntry {
+                id: identity.id,
+                kind: ChunkKind::List,
+                length_bytes: list_bytes.len() as u32,
+                resemblance: Resemblance::Unknown,
+            };
+            self.place_chunk(Group::Lists, &list, &list_bytes)?;
         }
         Ok((identity.id, list.raw_bytes))
     }
@@ -682,25 +729,56 @@ impl<'v> Writer<'v> {
         Ok(bytes)
     }
 
+    /// Says whether a chunk is not known as what it is to be.
+    pub(super) fn is_new(&self, kind: ChunkKind, id: &Id) -> bool {
+        match self.index.find(id).map(|place| place.kind) {
+            // What is one chunk here may be cut as a file of its own, and a list cannot name a list.
+            Some(ChunkKind::List) => kind == ChunkKind::Plain,
+            Some(ChunkKind::Plain) => false,
+            None => true,
+        }
+    }
+
     /// Puts a chunk into the frame that is being filled, unless it is known.
     pub(super) fn put_chunk(
         &mut self,
         group: Group,
-        chunk: ChunkKind,
+        kind: ChunkKind,
         id: Id,
         bytes: &[u8],
     ) -> Result<()> {
-        match self.index.find(&id).map(|place| place.kind) {
-            // What is one chunk here may be cut as a file of its own, and a list cannot name a list.
-            Some(ChunkKind::List) if chunk == ChunkKind::Plain => {}
-            Some(_) => return Ok(()),
-            None => {}
+        if !self.is_new(kind, &id) {
+            return Ok(());
         }
-        self.place_chunk(group, chunk, id, bytes)
+        let mut chunk = ChunkEntry {
+            id,
+            kind,
+            length_bytes: bytes.len() as u32,
+            resemblance: Resemblance::Unknown,
+        };
+        if (group, kind) == (Group::Contents, ChunkKind::Plain) {
+            chunk.resemblance = self.deltas.resemblance(bytes);
+        }
+        match self.similar(chunk.resemblance) {
+            Some(base) if self.index.find(&id).is_none() => self.place_delta(chunk, bytes, base),
+            _ => self.place_chunk(group, &chunk, bytes),
+        }
     }
 
     /// Puts a chunk into the frame that is being filled, in place of what is known under its identity.
-    fn place_chunk(&mut self, group: Group, chunk: ChunkKind, id: Id, bytes: &[u8]) -> Result<()> {
+    pub(super) fn place_chunk(
+        &mut self,
+        group: Group,
+        chunk: &ChunkEntry,
+        bytes: &[u8],
+    ) -> Result<()> {
+        self.has_replaced |= self.fill(group, chunk, bytes)?;
+        self.new_raw_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The same; says whether anything was known, and counts nothing.
+    pub(super) fn fill(&mut self, group: Group, chunk: &ChunkEntry, bytes: &[u8]) -> Result<bool> {
         assert!(
             bytes.len() <= CHUNK_BYTES_LIMIT,
             "a chunk of {}",
@@ -713,58 +791,94 @@ impl<'v> Writer<'v> {
         }
         let filling = &mut self.fillings[group as usize];
         if filling.frame.chunks.is_empty() {
-            filling.number = self.index.add_frame(FramePlace {
-                pack: FramePlace::PENDING,
-                offset: 0,
-                sealed_bytes: 0,
-            })?;
+            filling.number = self.index.add_frame(FramePlace::pending(false))?;
         }
         let place = Place {
             frame: filling.number,
             ordinal: filling.frame.chunks.len() as u32,
-            kind: chunk,
+            kind: chunk.kind,
         };
-        self.has_replaced |= self.index.replace(id, place)?;
+        let has_replaced = self.index.replace(chunk.id, place)?;
+        if let Resemblance::Sketch(sketch) = chunk.resemblance {
+            self.index.note_sketch(sketch, place);
+        }
         filling.frame.bytes.extend_from_slice(bytes);
-        filling.frame.chunks.push(ChunkEntry {
-            id,
-            kind: chunk,
-            length_bytes: bytes.len() as u32,
-        });
-        self.new_raw_bytes += bytes.len() as u64;
+        filling.frame.chunks.push(*chunk);
+        Ok(has_replaced)
+    }
+
+    /// Notes where a chunk lies that was put beside those of [`Group`].
+    pub(super) fn note_placed(&mut self, id: Id, place: Place, length_bytes: usize) -> Result<()> {
+        self.has_replaced |= self.index.replace(id, place)?;
+        self.new_raw_bytes += length_bytes as u64;
         Ok(())
     }
 
+    /// Says whether a frame of contents is the one that is being filled.
+    pub(super) fn is_filling(&self, number: u32) -> bool {
+        let filling = &self.fillings[Group::Contents as usize];
+        filling.number == number && !filling.frame.chunks.is_empty()
+    }
+
+    /// Returns a frame of contents that is compressed and lies in no pack yet.
+    pub(super) fn packed_frame(&self, number: u32) -> Option<Vec<u8>> {
+        let pack = self.packers[0].pack.as_ref()?;
+        pack.frame(number).map(|frame| frame.bytes.clone())
+    }
+
+    pub(super) fn picker(&self) -> &Picker {
+        &self.picker
+    }
+
+    /// Picks the method of a frame.
+    pub(super) fn pick(&mut self, frame: &[u8]) -> Result<Pick> {
+        self.picker.pick(frame)
+    }
+
     /// Has the frame compressed.
-    fn end_frame(&mut self, group: Group) -> Result<()> {
+    pub(super) fn end_frame(&mut self, group: Group) -> Result<()> {
         let Filling { frame, number } = std::mem::take(&mut self.fillings[group as usize]);
         if frame.chunks.is_empty() {
             return Ok(());
         }
         let pick = self.picker.pick(&frame.bytes)?;
-        while self.stage.is_full() {
-            self.take_done()?;
-        }
-        let submitted = self.stage.submit(Job {
+        self.submit(Job {
             kind: group.pack_kind(),
             number,
             pick,
             frame,
-        });
-        if submitted.is_err() {
-            return Err(Error::invalid("pool", "it takes no jobs"));
+            delta: None,
+        })
+    }
+
+    pub(super) fn submit(&mut self, job: Job) -> Result<()> {
+        while self.stage.is_full() {
+            self.take_done()?;
         }
-        Ok(())
+        match self.stage.submit(job) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::invalid("pool", "it takes no jobs")),
+        }
     }
 
     /// Takes the oldest frame that is compressed into its pack; says whether there was one.
-    fn take_done(&mut self) -> Result<bool> {
+    pub(super) fn take_done(&mut self) -> Result<bool> {
         let Some(done) = self.stage.next_result() else {
             return Ok(false);
         };
         let done = done?;
-        self.picker
-            .learn(&done.pick, done.raw_bytes, &done.outcomes);
+        let is_plain = !done.outcomes.is_empty();
+        if let Some(plain_bytes) = done.plain_bytes {
+            let stored_bytes = if is_plain {
+                plain_bytes
+            } else {
+                done.frame.bytes.len()
+            };
+            self.picker.learn_delta(plain_bytes, stored_bytes);
+        }
+        if is_plain {
+            (self.picker).learn(&done.pick, done.raw_bytes, &done.outcomes);
+        }
         let at = usize::from(done.kind == PackKind::Folders);
         let packer = &mut self.packers[at];
         let pack = match &mut packer.pack {
@@ -810,12 +924,8 @@ impl<'v> Writer<'v> {
     fn note(&mut self, pack: PackPlace, placed: Vec<(u32, FrameEntry)>) {
         let number = self.index.add_pack(pack);
         for (frame, entry) in &placed {
-            let place = FramePlace {
-                pack: number,
-                offset: entry.offset,
-                sealed_bytes: entry.sealed_bytes,
-            };
-            self.index.place_frame(*frame, place);
+            self.index
+                .place_frame(*frame, FramePlace::of(number, entry));
         }
         let frames = placed.into_iter().map(|(_, entry)| entry).collect();
         write_pack(&mut self.listed, &pack, &Contents { frames });
@@ -823,6 +933,8 @@ impl<'v> Writer<'v> {
 
     /// Makes all chunks so far durable, without a snapshot of them.
     pub(super) fn flush(&mut self) -> Result<()> {
+        // Some of them may go the way of all others.
+        self.end_deltas()?;
         for group in Group::ALL {
             self.end_frame(group)?;
         }

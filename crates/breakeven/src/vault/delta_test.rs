@@ -1,0 +1,277 @@
+//! Versions of trees, whose chunks are deltas of each other: what they take, and what becomes of them with their bases.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::pack::{ChunkEntry, PackKind};
+use super::proof_test::{PASSWORD, Rng, Tree, add, pool, trees_of, writer_options};
+use super::*;
+use crate::storage::MemoryStorage;
+
+const COST: PasswordCost = PasswordCost {
+    memory_kib: 8,
+    passes: 1,
+    lanes: 1,
+};
+
+fn vault() -> Vault {
+    let far = FolderEnd::shared(Arc::new(MemoryStorage::new()));
+    let options = VaultOptions {
+        chunks: ChunkLimits {
+            least_bytes: 1024,
+            mean_bytes: 4096,
+            most_bytes: 16384,
+        },
+        frame_bytes: 32 << 10,
+        pack_bytes: 64 << 10,
+    };
+    Vault::init(far, options, PASSWORD, COST, Entropy::seeded(1)).unwrap()
+}
+
+/// Files of bytes that nothing shortens.
+fn tree(random: &mut Rng, files: u8) -> Tree {
+    let mut content = || {
+        (0..random.usize(3000..60_000))
+            .map(|_| random.u8(..))
+            .collect()
+    };
+    (0..files).map(|at| (vec![b'a' + at], content())).collect()
+}
+
+/// A version of it, in which a byte of each few thousand is another.
+fn edited(tree: &Tree, random: &mut Rng) -> Tree {
+    let mut edited = tree.clone();
+    for bytes in edited.values_mut() {
+        for _ in 0..bytes.len() / 4000 + 1 {
+            let at = random.usize(..bytes.len());
+            bytes[at] ^= 1 + random.u8(..255);
+        }
+    }
+    edited
+}
+
+/// Returns the chunks that are deltas and are found as such; each has its base, which is none.
+fn deltas(vault: &Vault) -> Vec<ChunkEntry> {
+    let index = vault.index(u64::MAX).unwrap();
+    let (mut deltas, mut number) = (Vec::new(), 0);
+    vault
+        .each_pack(|pack, contents| {
+            for frame in &contents.frames {
+                for chunk in &frame.chunks {
+                    let is_named = index.find(&chunk.id).is_some_and(|it| it.frame == number);
+                    if let (true, Some(base)) = (is_named, chunk.base()) {
+                        assert_eq!(pack.kind, PackKind::Data);
+                        assert!(index.find_base(&base).is_some(), "{base:?}");
+                        assert!(index.find_base(&chunk.id).is_none());
+                        deltas.push(*chunk);
+                    }
+                }
+                number += 1;
+            }
+            Ok(())
+        })
+        .unwrap();
+    deltas
+}
+
+fn check(vault: &Vault, trees: &BTreeMap<u64, Tree>) {
+    assert!(trees_of(vault).unwrap() == *trees);
+    let verified = vault.verify(&pool(), VerifyOptions::default(), &mut |_| ());
+    assert_eq!(verified.unwrap().damages, []);
+}
+
+fn collect(vault: &mut Vault, now: i64, share_min: f64) -> Collected {
+    let done = vault.collect(&pool(), writer_options(), (now, 0), share_min, &mut |_| ());
+    done.unwrap()
+}
+
+/// Adds a tree and versions of it, each of the one before.
+fn versions(vault: &mut Vault, count: u64, seed: u64) -> BTreeMap<u64, Tree> {
+    let mut random = crate::testing::seeded("versions", seed);
+    let mut tree = tree(&mut random, 12);
+    let mut trees = BTreeMap::new();
+    for number in 0..count {
+        trees.insert(add(vault, &tree, number).unwrap(), tree.clone());
+        tree = edited(&tree, &mut random);
+    }
+    trees
+}
+
+#[test]
+fn versions_take_what_differs() {
+    let mut with = vault();
+    let trees = versions(&mut with, 3, 1);
+    let mut without = vault();
+    without.has_deltas = false;
+    assert_eq!(versions(&mut without, 3, 1), trees);
+    check(&with, &trees);
+    check(&without, &trees);
+    assert!(deltas(&with).len() >= 50, "{}", deltas(&with).len());
+    assert_eq!(deltas(&without).len(), 0);
+    let raw_bytes: usize = trees[&1].values().map(Vec::len).sum();
+    let [is, was] = [with, without].map(|it| it.stored_bytes().unwrap());
+    println!("{raw_bytes} bytes three times take {is}, and {was} without deltas");
+    assert!((is as f64) < 1.3 * raw_bytes as f64, "{is} of {raw_bytes}");
+    assert!(
+        (was as f64) > 1.8 * raw_bytes as f64,
+        "{was} of {raw_bytes}"
+    );
+}
+
+/// What is met twice within one add: the base is in no pack yet.
+#[test]
+fn a_version_in_the_same_snapshot_is_a_delta() {
+    let mut random = crate::testing::seeded("same snapshot", 2);
+    let one = tree(&mut random, 6);
+    let other = edited(&one, &mut random);
+    let mut both = one.clone();
+    both.extend(
+        other
+            .into_iter()
+            .map(|(name, bytes)| ([b"z", &name[..]].concat(), bytes)),
+    );
+    let mut vault = vault();
+    let epoch = add(&mut vault, &both, 0).unwrap();
+    check(&vault, &BTreeMap::from([(epoch, both)]));
+    assert!(deltas(&vault).len() >= 20, "{}", deltas(&vault).len());
+}
+
+#[test]
+fn a_collection_keeps_what_deltas_are_of() {
+    let mut vault = vault();
+    let mut trees = versions(&mut vault, 4, 3);
+    let bytes = vault.stored_bytes().unwrap();
+    let before = deltas(&vault).len();
+    // The first has all bases.
+    for gone in [1, 3] {
+        vault.forget(&[gone]).unwrap();
+        trees.remove(&gone);
+        // All packs move, then what is left is deleted.
+        for now in [10, 20] {
+            collect(&mut vault, now + 100 * gone as i64, 2.0);
+            check(&vault, &trees);
+        }
+    }
+    let after = deltas(&vault).len();
+    assert!(after >= before / 2, "{after} of {before}");
+    assert!(vault.stored_bytes().unwrap() <= bytes);
+    let live: BTreeSet<Id> = deltas(&vault).iter().map(|chunk| chunk.id).collect();
+    assert_eq!(live.len(), after);
+    // With the last version go its bases.
+    for epoch in trees.keys() {
+        vault.forget(&[*epoch]).unwrap();
+    }
+    for now in [1000, 2000] {
+        collect(&mut vault, now, 0.5);
+    }
+    assert_eq!(vault.index(u64::MAX).unwrap().chunk_count(), 0);
+}
+
+/// Each of two has what the other has as a delta.
+#[test]
+fn two_who_add_at_once_may_have_each_others_bases() {
+    let mut random = crate::testing::seeded("at once", 4);
+    let one = tree(&mut random, 8);
+    let other = edited(&one, &mut random);
+    let both = |one: &Tree, other: &Tree| -> Tree {
+        let behind = other
+            .iter()
+            .map(|(name, bytes)| ([b"z", &name[..]].concat(), bytes.clone()));
+        one.clone().into_iter().chain(behind).collect()
+    };
+    let (there, back) = (both(&one, &other), both(&other, &one));
+    let mut vault = vault();
+    // The second has begun before the first commits.
+    let mut trees = BTreeMap::new();
+    let far = Arc::clone(&vault.far);
+    let mut beside = Vault::open(far, PASSWORD, Entropy::seeded(2)).unwrap();
+    let pool = pool();
+    let writer = Writer::new(&mut beside, &pool, writer_options()).unwrap();
+    trees.insert(add(&mut vault, &there, 0).unwrap(), there);
+    let epoch = super::proof_test::add_with(writer, &back, 1, 0).unwrap();
+    trees.insert(epoch, back);
+    vault.reload().unwrap();
+    check(&vault, &trees);
+    deltas(&vault);
+    for step in 0..4 {
+        collect(
+            &mut vault,
+            10 + 10 * step,
+            if step == 1 { 2.0 } else { 0.7 },
+        );
+        check(&vault, &trees);
+        let known = deltas(&vault).len();
+        println!("{known} deltas");
+        if step == 1 {
+            let oldest = *trees.keys().next().unwrap();
+            vault.forget(&[oldest]).unwrap();
+            trees.remove(&oldest);
+        }
+    }
+}
+
+/// A pack that is damaged costs the files in it, and those that are deltas of chunks in it: all are named, and come back.
+#[test]
+fn a_damaged_base_costs_its_deltas_and_no_more() {
+    for seed in 0..8 {
+        let mut vault = vault();
+        let trees = versions(&mut vault, 3, seed);
+        let mut packs = Vec::new();
+        let mut bases = BTreeSet::new();
+        vault
+            .each_pack(|pack, contents| {
+                bases.extend(contents.frames.iter().flat_map(|frame| frame.bases()));
+                packs.push((pack, contents));
+                Ok(())
+            })
+            .unwrap();
+        let has_base = |contents: &pack::Contents| {
+            let mut chunks = contents.frames.iter().flat_map(|frame| &frame.chunks);
+            chunks.any(|chunk| bases.contains(&chunk.id))
+        };
+        let (hit, _) = packs
+            .iter()
+            .find(|(_, contents)| has_base(contents))
+            .unwrap();
+        let needs = |contents: &pack::Contents| {
+            let index = vault.index(u64::MAX).unwrap();
+            let mut frames = contents.frames.iter().flat_map(|frame| frame.bases());
+            frames.any(|base| index.pack_of(&base) == Some(hit.name))
+        };
+        let named: BTreeSet<String> = (packs.iter())
+            .filter(|(pack, contents)| pack.name == hit.name || needs(contents))
+            .map(|(pack, _)| pack::object_name(pack.name))
+            .collect();
+        assert!(named.len() > 1);
+        let object = pack::object_name(hit.name);
+        let bytes = vault.far.read(&object, u64::MAX).unwrap();
+        let (folder, name) = object.rsplit_once('/').unwrap();
+        vault.far.delete(folder, &[name.to_string()]).unwrap();
+        let half = &bytes[..bytes.len() / 2];
+        vault.far.put(&object, half).unwrap();
+        let verified = vault.verify(&pool(), VerifyOptions::default(), &mut |_| ());
+        let found: BTreeSet<String> = (verified.unwrap().damages.into_iter())
+            .map(|damage| damage.name)
+            .collect();
+        assert!(found.contains(&object));
+        assert!(found.is_subset(&named), "{found:?}, {named:?}");
+        let repaired = vault
+            .repair(&pool(), writer_options(), 10, &mut |_| ())
+            .unwrap();
+        assert!(!repaired.lost.is_empty() && repaired.left.is_empty());
+        let verified = vault.verify(&pool(), VerifyOptions::default(), &mut |_| ());
+        assert!(
+            verified
+                .unwrap()
+                .damages
+                .iter()
+                .all(|it| it.name.starts_with("snapshots"))
+        );
+        deltas(&vault);
+        for (number, tree) in trees.values().enumerate() {
+            add(&mut vault, tree, 10 + number as u64).unwrap();
+        }
+        let back = trees_of(&vault).unwrap();
+        assert!(trees.iter().all(|(epoch, tree)| back[epoch] == *tree));
+    }
+}

@@ -1,0 +1,223 @@
+//! Sketches of chunks, and the table in which whoever adds finds one that is like a new one.
+//!
+//! A sketch is two numbers, each made of the least values of two functions over windows that the content picks, so that chunks
+//! which share a part r of their windows have one number in common with a probability of 1 - (1 - r^2)^2. What a wrong guess costs is a trial.
+//!
+//! Memory: at most 60 bytes a chunk that has a sketch, up to a cap; what comes behind it is not found.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::chunker::ChunkLimits;
+
+/// The share of the mean chunk below which a chunk has no sketch: the sketch would take some hundredth of what it saves.
+const LEAST_SHARE: usize = 16;
+/// Windows that are picked of a mean chunk.
+const PICKED_OF_MEAN: usize = 1024;
+const WINDOW_BYTES: usize = 8;
+/// 2^64 over the golden ratio (Knuth, The Art of Computer Programming, 6.4).
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+const FEATURES: usize = 4;
+
+/// What similar contents have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sketch(pub [u32; 2]);
+
+impl Sketch {
+    pub(super) const BYTES: usize = 8;
+
+    pub(super) fn to_bytes(self) -> [u8; Sketch::BYTES] {
+        (u64::from(self.0[0]) | u64::from(self.0[1]) << 32).to_le_bytes()
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; Sketch::BYTES]) -> Sketch {
+        let both = u64::from_le_bytes(bytes);
+        Sketch([both as u32, (both >> 32) as u32])
+    }
+}
+
+/// Makes the sketches of a vault.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sketcher {
+    least_bytes: usize,
+    pick_bits: u32,
+}
+
+impl Sketcher {
+    pub(super) fn of(limits: ChunkLimits) -> Sketcher {
+        Sketcher {
+            least_bytes: limits.mean_bytes / LEAST_SHARE,
+            pick_bits: (limits.mean_bytes / PICKED_OF_MEAN).max(1).ilog2(),
+        }
+    }
+
+    /// Returns the sketch of a chunk, unless it is short or all alike.
+    pub(super) fn sketch(&self, chunk: &[u8]) -> Option<Sketch> {
+        if chunk.len() < self.least_bytes {
+            return None;
+        }
+        // Shifted in two steps, as 64 bits at once cannot be.
+        let shift = 63 - self.pick_bits;
+        let mut features = [u64::MAX; FEATURES];
+        for window in chunk.windows(WINDOW_BYTES) {
+            let number = u64::from_le_bytes(window.try_into().expect("8 bytes"));
+            let hash = number.wrapping_mul(GOLDEN);
+            if hash >> 1 >> shift == 0 {
+                for (feature, step) in features.iter_mut().zip(0..) {
+                    *feature = (*feature).min(mix(hash.wrapping_add(step)));
+                }
+            }
+        }
+        let [first, second, third, fourth] = features;
+        let both = |one: u64, other: u64| mix(one ^ mix(other)) as u32;
+        (first != u64::MAX).then(|| Sketch([both(first, second), both(third, fourth)]))
+    }
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+fn mix(mut number: u64) -> u64 {
+    number = (number ^ number >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    number = (number ^ number >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ number >> 31
+}
+
+/// Where a chunk lies that another may be a delta of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BasePlace {
+    /// The frame's number in the index.
+    pub frame: u32,
+    /// The chunk's place among those of the frame.
+    pub ordinal: u16,
+}
+
+/// Numbers of sketches are hashes already, of 32 bits.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("it hashes numbers of 32 bits");
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = u64::from(number).wrapping_mul(GOLDEN);
+    }
+}
+
+/// Finds chunks by their sketches.
+pub(super) struct SketchTable {
+    places: HashMap<u32, BasePlace, BuildHasherDefault<Spread>>,
+    count_max: usize,
+}
+
+impl SketchTable {
+    /// Makes an empty table that takes at most so many bytes.
+    pub(super) fn new(cap_bytes: u64) -> SketchTable {
+        // Twice while it grows into one twice as long, of whose places 7 of 8 may be taken.
+        let place_bytes = 4 * (size_of::<(u32, BasePlace)>() + 1) as u64;
+        SketchTable {
+            places: HashMap::default(),
+            count_max: usize::try_from(cap_bytes / place_bytes).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Notes where a chunk lies, before others that are like it.
+    pub(super) fn insert(&mut self, sketch: Sketch, place: BasePlace) {
+        for number in sketch.0 {
+            if self.places.len() < self.count_max || self.places.contains_key(&number) {
+                self.places.insert(number, place);
+            }
+        }
+    }
+
+    /// Returns where one lies that is like this, the newest that is known.
+    pub(super) fn find(&self, sketch: Sketch) -> Option<BasePlace> {
+        let [one, other] = sketch.0.map(|number| self.places.get(&number).copied());
+        one.max(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sketcher() -> Sketcher {
+        Sketcher::of(ChunkLimits::default())
+    }
+
+    fn words(seed: u64, count: usize) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut bytes = Vec::new();
+        for _ in 0..count {
+            bytes.extend(random.u32(..100_000).to_string().bytes());
+            bytes.push(b' ');
+        }
+        bytes
+    }
+
+    /// Of chunks of which a share of the places is edited, so many are found, and of strangers so few.
+    #[test]
+    fn what_is_like_another_is_found_and_strangers_are_not() {
+        let mut random = crate::testing::seeded("alike", 9);
+        let mut check = |edits: usize, least: usize, most: usize| {
+            let mut table = SketchTable::new(1 << 20);
+            let chunks: Vec<Vec<u8>> = (0..200).map(|_| words(random.u64(..), 6000)).collect();
+            for (at, chunk) in chunks.iter().enumerate() {
+                let (frame, ordinal) = (at as u32, 1);
+                let place = BasePlace { frame, ordinal };
+                table.insert(sketcher().sketch(chunk).unwrap(), place);
+            }
+            let found = chunks
+                .into_iter()
+                .enumerate()
+                .filter_map(|(at, mut chunk)| {
+                    for _ in 0..edits {
+                        let place = random.usize(..chunk.len() - 8);
+                        chunk.splice(place..place + 3, words(random.u64(..), 2));
+                    }
+                    let found = table.find(sketcher().sketch(&chunk).unwrap())?;
+                    Some(assert_eq!(found.frame as usize, at))
+                });
+            let count = found.count();
+            assert!((least..=most).contains(&count), "{edits}: {count} of 200");
+        };
+        check(0, 200, 200);
+        check(20, 195, 200);
+        check(300, 120, 200);
+        let mut table = SketchTable::new(1 << 20);
+        table.insert(
+            sketcher().sketch(&words(1, 6000)).unwrap(),
+            BasePlace::default(),
+        );
+        let strangers = (2..300).filter(|seed| {
+            let sketch = sketcher().sketch(&words(*seed, 6000)).unwrap();
+            table.find(sketch).is_some()
+        });
+        assert!(strangers.count() <= 1);
+    }
+
+    #[test]
+    fn short_chunks_and_those_of_one_byte_are_like_no_other() {
+        assert_eq!(sketcher().sketch(&words(1, 100)), None);
+        let alike = sketcher().sketch(&[7; 100_000]);
+        assert_eq!(alike, sketcher().sketch(&[7; 5000]));
+        let sketch = sketcher().sketch(&words(1, 6000)).unwrap();
+        assert_eq!(Sketch::from_bytes(sketch.to_bytes()), sketch);
+    }
+
+    #[test]
+    fn a_table_keeps_to_its_cap() {
+        let mut table = SketchTable::new(1 << 20);
+        for number in 0..200_000 {
+            table.insert(Sketch([mix(number) as u32; 2]), BasePlace::default());
+        }
+        let place_bytes = size_of::<(u32, BasePlace)>() + 1;
+        let bytes = table.places.capacity() * 8 / 7 * place_bytes;
+        assert!(bytes <= 1 << 20, "{bytes}");
+        assert!(table.places.len() >= 10_000, "{}", table.places.len());
+    }
+}
