@@ -129,7 +129,8 @@ impl Compressor {
     }
 
     /// Compresses a block by a zstd method after a prefix: bytes that it is like, and that the decoder has as well
-    /// ([`Decompressor::decompress_after`]). As [`Compressor::compress`].
+    /// ([`Decompressor::decompress_after`]). As [`Compressor::compress`]. Levels find matches in the last bytes of a long prefix alone:
+    /// those below 3 in some 128 KiB, 3 in a MiB.
     ///
     /// # Errors
     ///
@@ -522,7 +523,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(3);
         let prefix: Vec<u8> = (0..700_000).map(|_| random.u8(..)).collect();
         let (mut compressor, mut decompressor) = (Compressor::new(), Decompressor::new());
-        for level in ["zstd:-5", "zstd:1", "zstd:3", "zstd:7", "zstd:19"] {
+        for level in ["zstd:3", "zstd:5", "zstd:7", "zstd:19"] {
             let method: Method = level.parse().unwrap();
             // The whole prefix is in reach from the last byte.
             for (from, length) in [(0, 700_000), (699_000, 1000), (0, 300)] {

@@ -61,14 +61,20 @@ impl Preset {
 }
 
 impl Preset {
-    /// Returns the method of deltas where none of zstd is picked: the one by which data of middling kind is compressed.
+    /// Returns the method of deltas where no level of zstd is picked that finds matches in all of a frame before its own.
     fn delta(self) -> &'static str {
         match self {
-            Preset::Fast => "zstd:1",
-            Preset::Default => "zstd:3",
+            Preset::Fast | Preset::Default => "zstd:3",
             Preset::Best => "zstd:19",
         }
     }
+}
+
+fn is_zstd(method: &Method) -> bool {
+    matches!(
+        (method.codec, method.filter),
+        (Codec::Zstd { .. }, Filter::None)
+    )
 }
 
 /// How often a frame is encoded by several candidates, the first ones of each class and then one in so many. Methods are
@@ -224,8 +230,8 @@ impl Picker {
     /// Returns the method of a frame of deltas for which otherwise this would be picked.
     fn delta_method(&self, pick: &Pick) -> Method {
         match (pick.method.codec, pick.method.filter) {
-            (Codec::Zstd { .. }, Filter::None) => pick.method,
-            _ => self.delta,
+            (Codec::Zstd { level }, Filter::None) if level >= 3 => pick.method,
+            _ => self.fixed.filter(is_zstd).unwrap_or(self.delta),
         }
     }
 

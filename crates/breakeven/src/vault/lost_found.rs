@@ -223,7 +223,6 @@ impl<'s> Search<'s> {
             }
         }
         let (vault, index) = (self.vault, self.index);
-        vault.mark_bases(&mut self.covered)?;
         vault.each_pack(|_, contents| {
             for chunk in contents.frames.iter().flat_map(|frame| &frame.chunks) {
                 let is_plain = chunk.kind == ChunkKind::Plain;
