@@ -22,7 +22,7 @@ const RECENT_SHARE: usize = 16;
 const RECENT_LEAST: usize = 1024;
 /// The kind by which an index says of a pack of folders that it has a copy.
 const COPIED_KIND: u8 = 3;
-/// What sketches may take beside the index, as a share of its cap: about what they take of a full one.
+/// What sketches may take beside the index: this share of its cap, so that both take half as much again.
 const SKETCHES_SHARE: u64 = 2;
 /// A frame that holds deltas. No pack is so long that its frames need this bit.
 const DELTA_BIT: u32 = 1 << 31;
