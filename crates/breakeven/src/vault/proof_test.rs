@@ -15,7 +15,7 @@ pub(super) use crate::storage::proof::{State, Subject};
 use crate::storage::{MemoryStorage, SimulatedDisk, Storage};
 
 use super::contents::Chunks;
-use super::pack::{ChunkEntry, ChunkKind, PackKind};
+use super::pack::{ChunkEntry, ChunkKind, Contents, PackKind};
 use super::{
     ChunkLimits, Compression, Entropy, Entry, Error, FarEnd, FolderEnd, Node, PasswordCost,
     Snapshot, Source, Stamp, Time, Vault, VaultOptions, VerifyOptions, Writer, WriterOptions,
@@ -402,6 +402,7 @@ fn what_was_forgotten_is_there_when_it_is_added_again() {
     let mut random = crate::testing::seeded("added again", 24);
     let far = FolderEnd::shared(Arc::new(MemoryStorage::new()));
     let mut subject = Subjected::made(far).unwrap();
+    let mut deltas = 0;
     for step in 0..400 {
         let transaction = subject.plan(&mut random);
         subject.commit(&transaction, true).unwrap();
@@ -410,7 +411,14 @@ fn what_was_forgotten_is_there_when_it_is_added_again() {
         }
         let trees = trees_of(&subject.vault).unwrap_or_else(|error| panic!("{step}: {error}"));
         assert!(trees == subject.trees, "{step}");
+        let count = |_, contents: Contents| {
+            deltas += contents.frames.iter().filter(|it| it.is_delta()).count();
+            Ok(())
+        };
+        subject.vault.each_pack(count).unwrap();
     }
+    println!("{deltas} frames of deltas were met");
+    assert!(deltas >= 400, "{deltas}");
 }
 
 /// A run of 40 steps comes to some 4,600 images of its own and 11,000 of a second power cut, in 17 s of a core: what is
