@@ -3,9 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::pack::{ChunkEntry, PackKind};
+use super::contents::Chunks;
+use super::index::{PackPlace, write_pack};
+use super::pack::{
+    ChunkEntry, ChunkKind, Contents, DeltaEncoding, EncodedFrame, PackBuilder, PackKind, RawFrame,
+    Resemblance,
+};
 use super::proof_test::{PASSWORD, Rng, Tree, add, pool, trees_of, writer_options};
+use super::trees_test::entry;
 use super::*;
+use crate::codec::Compressor;
 use crate::storage::MemoryStorage;
 
 const COST: PasswordCost = PasswordCost {
@@ -273,5 +280,164 @@ fn a_damaged_base_costs_its_deltas_and_no_more() {
         }
         let back = trees_of(&vault).unwrap();
         assert!(trees.iter().all(|(epoch, tree)| back[epoch] == *tree));
+    }
+}
+
+/// A frame of one chunk as a hostile writer with the key would make it.
+struct HostileFrame {
+    chunk: Vec<u8>,
+    /// What the frame says to be deltas of; nothing makes it one of no deltas.
+    bases: Vec<Id>,
+    prefix: Vec<u8>,
+    listed: Resemblance,
+}
+
+impl HostileFrame {
+    fn encode(&self, id: Id) -> EncodedFrame {
+        let frame = RawFrame {
+            bytes: self.chunk.clone(),
+            chunks: vec![ChunkEntry {
+                id,
+                kind: ChunkKind::Plain,
+                length_bytes: self.chunk.len() as u32,
+                resemblance: self.listed,
+            }],
+        };
+        let mut compressor = Compressor::new();
+        if self.bases.is_empty() {
+            let methods = std::iter::once("zstd:3".parse().unwrap());
+            return frame.encode(methods, &mut compressor).unwrap().0;
+        }
+        let delta = DeltaEncoding {
+            method: "zstd:3".parse().unwrap(),
+            bases: self.bases.clone(),
+            prefix: self.prefix.clone(),
+            most_bytes: self.chunk.len(),
+        };
+        let encoded = frame.encode_delta(&delta, &mut compressor).unwrap();
+        encoded.unwrap()
+    }
+
+    /// Puts it as a pack of its own, and returns the name of that and the chunk's.
+    fn put(&self, writer: &mut Writer<'_>) -> (String, Id) {
+        let keys = &writer.vault().keys;
+        let id = keys.id(&self.chunk);
+        let mut pack = PackBuilder::new(PackKind::Data, [7; 16]);
+        pack.push(0, self.encode(id));
+        let (bytes, placed) = pack.finish(keys, &mut Entropy::seeded(9));
+        let name = pack::name_of(&bytes);
+        let object = pack::object_name(name);
+        writer.vault().far.put(&object, &bytes).unwrap();
+        let place = PackPlace {
+            name,
+            kind: PackKind::Data,
+            size_bytes: bytes.len() as u64,
+            has_copy: false,
+        };
+        let frames = placed.into_iter().map(|(_, frame)| frame).collect();
+        write_pack(&mut writer.listed, &place, &Contents { frames });
+        (object, id)
+    }
+}
+
+/// Returns frames that no honest writer makes: deltas of themselves, of each other, of deltas, of a list, of what is not
+/// there, of more than a reader takes, and those that are listed as what they are not. `plain` is a chunk that is there.
+fn hostile_frames(writer: &Writer<'_>, plain: &[u8], list: Id) -> Vec<HostileFrame> {
+    let mut random = crate::testing::seeded("hostile deltas", 6);
+    let id_of = |bytes: &[u8]| writer.vault().keys.id(bytes);
+    let mut other = || {
+        let mut bytes = plain.to_vec();
+        let at = random.usize(..bytes.len());
+        bytes[at] ^= 1 + random.u8(..255);
+        bytes
+    };
+    let frame = |chunk: &[u8], bases: &[Id], listed: Resemblance| HostileFrame {
+        chunk: chunk.to_vec(),
+        bases: bases.to_vec(),
+        prefix: plain.to_vec(),
+        listed,
+    };
+    let delta = |chunk: &[u8], base: Id| frame(chunk, &[base], Resemblance::Base(base));
+    let plain_id = id_of(plain);
+    let [own, one, two, second, lacks] = std::array::from_fn(|_| other());
+    let [of_list, unlisted, listed, long] = std::array::from_fn(|_| other());
+    let missing = Id([9; 16]);
+    vec![
+        delta(&own, id_of(&own)),
+        delta(&one, id_of(&two)),
+        delta(&two, id_of(&one)),
+        delta(&second, id_of(&one)),
+        delta(&lacks, missing),
+        delta(&of_list, list),
+        frame(&unlisted, &[plain_id], Resemblance::Unknown),
+        frame(&listed, &[], Resemblance::Base(plain_id)),
+        frame(&long, &[plain_id; 5000], Resemblance::Base(plain_id)),
+    ]
+}
+
+/// What is wrong is found and repaired; nobody waits, falls or takes memory for it.
+#[test]
+fn hostile_deltas_are_damage_and_no_more() {
+    let mut vault = vault();
+    let mut random = crate::testing::seeded("hostile deltas", 5);
+    let good = tree(&mut random, 6);
+    let mut trees = BTreeMap::from([(add(&mut vault, &good, 0).unwrap(), good)]);
+    let pool = pool();
+    let mut writer = Writer::new(&mut vault, &pool, writer_options()).unwrap();
+    let plain: Vec<u8> = (0..4000).map(|_| random.u8(..)).collect();
+    let long: Vec<u8> = (0..40_000).map(|_| random.u8(..)).collect();
+    writer.add_content(&mut &plain[..]).unwrap();
+    let (list, _) = writer.add_content(&mut &long[..]).unwrap();
+    let frames = hostile_frames(&writer, &plain, list);
+    let mut put = BTreeMap::new();
+    for frame in &frames {
+        let (object, id) = frame.put(&mut writer);
+        put.insert(object, id);
+    }
+    assert_eq!(put.len(), frames.len());
+    let files = put.values().zip(b'a'..);
+    let entries: Vec<Entry> = files
+        .map(|(id, name)| entry(&[name], file_of(*id)))
+        .collect();
+    let stamps = vec![Stamp::default(); entries.len()];
+    let (folder, stamps) = writer.add_folder(&entries, &stamps).unwrap();
+    let snapshot = Snapshot {
+        folder,
+        stamps,
+        ..Snapshot::default()
+    };
+    let wrong = writer.commit(snapshot).unwrap();
+    let index = vault.index(u64::MAX).unwrap();
+    let mut chunks = Chunks::new(&vault.far, &vault.keys);
+    let reader = vault.random_reader(u64::MAX, 64 << 20).unwrap();
+    for (id, file) in put.values().zip(&entries) {
+        assert!(chunks.whole(&index, *id).is_err());
+        let map = reader.open(file).unwrap();
+        assert!(reader.read_at(&map, 0, &mut [0; 4000]).is_err());
+    }
+    let verified = vault.verify(&pool, VerifyOptions::default(), &mut |_| ());
+    let damages = verified.unwrap().damages.into_iter();
+    let damages: BTreeSet<String> = damages.map(|it| it.name).collect();
+    assert!(damages.iter().eq(put.keys()), "{damages:?}, {put:?}");
+    let moved = vault.collect(&pool, writer_options(), (10, 0), 2.0, &mut |_| ());
+    assert!(moved.is_err());
+    let repaired = vault.repair(&pool, writer_options(), 30, &mut |_| ());
+    assert!(repaired.unwrap().left.is_empty());
+    vault.forget(&[wrong]).unwrap();
+    let later = edited(trees.values().next().unwrap(), &mut random);
+    trees.insert(add(&mut vault, &later, 1).unwrap(), later);
+    collect(&mut vault, 40, 2.0);
+    let back = trees_of(&vault).unwrap();
+    assert!(trees.iter().all(|(epoch, tree)| back[epoch] == *tree));
+    let verified = vault.verify(&pool, VerifyOptions::default(), &mut |_| ());
+    assert_eq!(verified.unwrap().damages, []);
+}
+
+fn file_of(content: Id) -> Node {
+    Node::File {
+        size_bytes: 4000,
+        is_sparse: false,
+        is_torn: false,
+        content,
     }
 }

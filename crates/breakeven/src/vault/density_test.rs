@@ -1,9 +1,11 @@
 //! A vault that was collected against one that holds the same and nothing else was ever added to.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::pack::ChunkEntry;
 use super::proof_test::{PASSWORD, Rng, pool};
 use super::*;
 use crate::storage::MemoryStorage;
@@ -50,7 +52,7 @@ fn add(vault: &mut Vault, root: &Path) -> u64 {
     added.unwrap().epoch
 }
 
-fn vault() -> Vault {
+fn vault(has_deltas: bool) -> Vault {
     let far = FolderEnd::shared(Arc::new(MemoryStorage::new()));
     let options = VaultOptions {
         chunks: ChunkLimits {
@@ -62,8 +64,7 @@ fn vault() -> Vault {
         pack_bytes: 1 << 20,
     };
     let mut vault = Vault::init(far, options, PASSWORD, COST, Entropy::seeded(1)).unwrap();
-    // What deltas are of stays with them: that is no question of order.
-    vault.has_deltas = false;
+    vault.has_deltas = has_deltas;
     vault
 }
 
@@ -78,21 +79,57 @@ fn bytes_of(vault: &Vault) -> u64 {
     sizes.sum()
 }
 
-/// Frames lie in a pack in an order that is drawn: who moves them in that order puts strangers beside each other.
-#[test]
-fn what_was_collected_is_as_dense_as_what_was_added() {
+/// Returns what the live chunks take that no snapshot has: deltas are of them.
+fn bytes_of_bases(vault: &Vault) -> f64 {
+    let index = vault.index(u64::MAX).unwrap();
+    let mut named = BTreeSet::new();
+    let mut take = |id| {
+        named.insert(id);
+    };
+    vault
+        .follow_all(&index, "", &mut |_| (), &mut take, &mut |_, ended| ended)
+        .unwrap();
+    let mut bases = BTreeSet::new();
+    let mut shares = BTreeMap::new();
+    vault
+        .each_pack(|_, contents| {
+            for frame in &contents.frames {
+                let is_named = |chunk: &ChunkEntry| named.contains(&chunk.id);
+                if frame.chunks.iter().any(is_named) {
+                    bases.extend(frame.bases());
+                }
+                let raw_bytes = |chunk: &ChunkEntry| f64::from(chunk.length_bytes);
+                let share =
+                    f64::from(frame.sealed_bytes) / frame.chunks.iter().map(raw_bytes).sum::<f64>();
+                let chunks = frame.chunks.iter().filter(|chunk| chunk.base().is_none());
+                shares.extend(chunks.map(|chunk| (chunk.id, share * raw_bytes(chunk))));
+            }
+            Ok(())
+        })
+        .unwrap();
+    bases.difference(&named).map(|id| shares[id]).sum()
+}
+
+/// Adds folders, of which much goes and the rest is edited if there are deltas, then that rest alone to another vault; returns both.
+fn collected_and_fresh(has_deltas: bool) -> [Vault; 2] {
     let source = tempfile::tempdir().unwrap();
     let mut random = Rng::with_seed(crate::testing::seed(71));
     for at in 0..FOLDERS {
         write_folder_of_text(&source.path().join(format!("{at:02}")), &mut random);
     }
-    let mut collected = vault();
+    let mut collected = vault(has_deltas);
     let whole = add(&mut collected, source.path());
     // Of some folders much goes, of others little.
     for at in 0..FOLDERS {
         for file in 0..FILES {
+            let path = source.path().join(format!("{at:02}/{file:02}"));
             if random.usize(..FOLDERS) >= at {
-                fs::remove_file(source.path().join(format!("{at:02}/{file:02}"))).unwrap();
+                fs::remove_file(path).unwrap();
+            } else if has_deltas {
+                let mut text = fs::read(&path).unwrap();
+                let middle = text.len() / 2;
+                text.splice(middle..middle, *b"another ");
+                fs::write(path, text).unwrap();
             }
         }
     }
@@ -102,10 +139,29 @@ fn what_was_collected_is_as_dense_as_what_was_added() {
         let done = collected.collect(&pool(), writer_options(), (9, 0), 2.0, &mut |_| ());
         println!("{:?}", done.unwrap());
     }
-    let mut fresh = vault();
+    let mut fresh = vault(has_deltas);
     add(&mut fresh, source.path());
-    let (is, least) = (bytes_of(&collected), bytes_of(&fresh));
+    [collected, fresh]
+}
+
+/// Frames lie in a pack in an order that is drawn: who moves them in that order puts strangers beside each other.
+#[test]
+fn what_was_collected_is_as_dense_as_what_was_added() {
+    let [is, least] = collected_and_fresh(false).map(|it| bytes_of(&it));
     println!("{is} bytes after a collection, {least} fresh");
     // Frames begin elsewhere.
     assert!((is as f64) < least as f64 * 1.02, "{is} to {least}");
+}
+
+/// A delta is not encoded again when no snapshot has its base any more: the base stays.
+#[test]
+fn bases_of_what_was_collected_stay_and_no_more() {
+    let [collected, fresh] = collected_and_fresh(true);
+    let [is, least] = [&collected, &fresh].map(bytes_of);
+    let bases = bytes_of_bases(&collected);
+    println!("{is} bytes after a collection, {bases:.0} of them for bases, {least} fresh");
+    assert!(bases > least as f64 / 10.0);
+    assert!(is as f64 - bases < least as f64 * 1.02, "{is} to {least}");
+    // A base is about as long as what is a delta of it.
+    assert!((is as f64) < least as f64 * 1.5, "{is} to {least}");
 }

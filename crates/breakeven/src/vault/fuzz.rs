@@ -11,6 +11,9 @@ use super::images;
 use super::pack::{CompressedFrame, Contents, read_head};
 use super::record::Record;
 
+/// The bases of frames of deltas, one behind another.
+const BASES: &[u8] = b"what both sides know need not be said again; one of sixteen bytes";
+
 /// Reads any bytes as a part of the kind that the first byte tells. What is read is written again and read to the same.
 pub(crate) fn fuzz_vault(data: &[u8]) {
     let Some((&kind, body)) = data.split_first() else {
@@ -30,7 +33,7 @@ pub(crate) fn fuzz_vault(data: &[u8]) {
         ),
         3 => {
             let read = CompressedFrame::read(body.to_vec());
-            let decode = |it: CompressedFrame| it.decode(&[0; 100], &mut Decompressor::new());
+            let decode = |it: CompressedFrame| it.decode(BASES, &mut Decompressor::new());
             let Ok(frame) = read.and_then(decode) else {
                 return;
             };

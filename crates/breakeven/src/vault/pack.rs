@@ -3,6 +3,7 @@
 //! A pack is built in memory, since one put makes it, and named by its content. Promises: what a pack says of
 //! itself is under the vault's seal, and every length in it is bounded before memory is taken.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::codec::{Compressor, Decoder, Decompressor, Method};
@@ -168,6 +169,19 @@ impl FrameEntry {
     /// Returns the base of each delta, also of one that is hidden.
     pub(super) fn bases(&self) -> impl Iterator<Item = Id> + '_ {
         self.chunks.iter().filter_map(ChunkEntry::base)
+    }
+
+    /// Checks that what a frame says of its bases is as listed: whoever reads it, and whoever collects, goes by that.
+    pub(super) fn check_bases(&self, frame: &CompressedFrame) -> Result<()> {
+        let listed: BTreeSet<Id> = self.bases().collect();
+        let has_listed = frame.bases.iter().all(|base| listed.contains(base));
+        match has_listed && frame.bases.is_empty() == listed.is_empty() {
+            true => Ok(()),
+            false => {
+                let offset = u64::from(self.offset);
+                Err(fail("pack", offset, "the bases that are listed", "others"))
+            }
+        }
     }
 
     /// Says whether all that it holds is hidden: what that needs may be gone.

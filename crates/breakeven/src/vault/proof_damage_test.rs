@@ -477,6 +477,26 @@ fn check_files(was: &Back, now: &Back, case: &Case) {
     assert!(lost.is_empty(), "{case:?}: {lost:?} are gone");
 }
 
+/// Returns for how many bytes these go on as some part of what is whole.
+fn found_bytes(left: &[u8], whole: &[&[u8]]) -> usize {
+    // Noise has no 8 bytes twice.
+    let least = left.len().min(8);
+    let same = |part: &[u8]| {
+        part.iter()
+            .zip(left)
+            .take_while(|(one, other)| one == other)
+            .count()
+    };
+    let parts = whole
+        .iter()
+        .flat_map(|bytes| bytes.windows(least).zip(0..).map(move |it| (bytes, it)));
+    let found = parts.filter(|(_, (window, _))| *window == &left[..least]);
+    found
+        .map(|(bytes, (_, at))| same(&bytes[at..]))
+        .max()
+        .unwrap_or(0)
+}
+
 /// Checks that what folders or records led to that are lost is in a snapshot of its own, and that there is none else.
 /// Returns whether there is one.
 fn check_found(rest: &Rest, vault: &Vault, repaired: &Repaired, case: &Case) -> bool {
@@ -503,17 +523,21 @@ fn check_found(rest: &Rest, vault: &Vault, repaired: &Repaired, case: &Case) -> 
     );
     for files in rest.snapshots.values() {
         for (path, bytes) in files {
-            // Lists are lost with the folders they lie beside: what they named is found in parts.
+            // Lists are lost with the folders they lie beside: what they named is found in
+            // parts, or as a part of another version.
             let mut left = &bytes[..];
             let is_lost = |(epoch, lost): &(u64, PathBuf)| {
                 rest.snapshots[epoch].contains_key(path)
                     && lost.strip_prefix("/").is_ok_and(|lost| lost == path)
             };
-            while let Some(part) = whole
-                .iter()
-                .find(|it| !it.is_empty() && left.starts_with(it))
-            {
-                left = &left[part.len()..];
+            while !left.is_empty() {
+                let found = whole
+                    .iter()
+                    .find(|it| !it.is_empty() && left.starts_with(it));
+                match found.map_or_else(|| found_bytes(left, &whole), |it| it.len()) {
+                    0 => break,
+                    count => left = &left[count..],
+                }
             }
             let is_named = repaired.lost.iter().any(is_lost);
             assert!(

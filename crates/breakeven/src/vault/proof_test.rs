@@ -316,14 +316,14 @@ impl Subject for Subjected {
             }
             tree.insert(name, bytes);
         }
-        // Others are versions of what is there, and so are new ones of what comes in this tree.
+        // One is a version of what is there or of what comes in this tree.
         if let Some(bytes) = random.choice(tree.values()).cloned() {
             let mut version = bytes;
             for _ in 0..=version.len() / 500 {
                 let at = random.usize(..version.len());
                 version[at] ^= 1 << random.u8(..8);
             }
-            tree.insert(vec![b'g' + random.u8(..3)], version);
+            tree.insert(vec![b'a' + random.u8(..6)], version);
         }
         tree.insert(b"number".to_vec(), random.u64(..).to_le_bytes().to_vec());
         match random.u8(..3) {

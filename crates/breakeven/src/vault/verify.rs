@@ -301,6 +301,7 @@ impl PackVerifier {
             let sealed =
                 sealed.ok_or_else(|| super::fail("pack", offset as u64, "a frame", "the end"))?;
             let open = open_frame(&self.keys, &head, offset as u64, sealed.to_vec())?;
+            frame.check_bases(&open)?;
             let open = self.chunks.decode(index, open)?;
             for (ordinal, chunk) in frame.chunks.iter().enumerate() {
                 let is_right = open.chunk(ordinal).is_some_and(|bytes| {
