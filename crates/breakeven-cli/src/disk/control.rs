@@ -1,7 +1,8 @@
 //! Changes that a served disk can be asked for: clones, snapshots, removals and longer volumes. A socket beside its
 //! file takes them, and it belongs to the file's owner alone.
 //!
-//! One line asks and one answers: nothing if it is done, a sentence if it is not. Names of volumes have no spaces.
+//! One line asks and one answers. The answer is empty for success, and a sentence for a failure. Names of volumes have
+//! no spaces.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -105,7 +106,7 @@ impl<'c> Change<'c> {
         }
     }
 
-    /// Makes the change while clients may have volumes open, which know the length that there was.
+    /// Makes the change while clients may have volumes open, with the length from before.
     fn make_served(&self, disk: &Disk) -> breakeven::Result<()> {
         if let Change::Resize {
             volume, size_bytes, ..
@@ -147,7 +148,7 @@ fn path_of(disk: &Path) -> PathBuf {
     super::beside(&followed(disk), ".control")
 }
 
-/// Where a served disk is asked.
+/// The socket for requests to a served disk.
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,

@@ -48,7 +48,7 @@ const ONE_PART: u16 = 128;
 const ALLOCATION: &str = "base:allocation";
 /// Stands before the name of a snapshot: the changes since then. The name is QEMU's, as the specification has it.
 const CHANGES: &str = "qemu:dirty-bitmap:";
-/// As many kinds of status are agreed on: QEMU and libnbd's programs ask for two at most.
+/// The most kinds of status in one agreement: QEMU and libnbd's programs ask for two at most.
 const CONTEXTS_MAX: usize = 16;
 
 /// The specification's limit for strings is 4 KiB; a list of queries may have several.
@@ -106,7 +106,7 @@ pub struct Session {
 /// The server's offer.
 pub struct Offer<'o> {
     pub disk: &'o Disk,
-    /// The volume that a client gets which names none.
+    /// The volume for clients that name none.
     pub default: &'o str,
     pub is_read_only: bool,
 }

@@ -34,7 +34,7 @@ const LONG_IMAGE_BYTES: u64 = 2 << 20;
 /// The blocks whose state is asked for at a time.
 const STATUS_BLOCKS: u64 = 1 << 20;
 
-/// How images that are not raw come in.
+/// The way in for images that are not raw.
 const CONVERT: &str = "qemu-img convert -n -O raw IMAGE 'nbd+unix:///?socket=SOCKET'";
 
 /// Returns the kind of image in a file, by its first bytes.
@@ -120,7 +120,7 @@ fn for_each_stored(volume: &Volume, mut visit: impl FnMut(u64, usize) -> Result<
     Ok(())
 }
 
-/// Returns how many bytes of a volume are stored, before compression and sharing.
+/// Returns the stored bytes of a volume, before compression and sharing.
 pub fn mapped_bytes(volume: &Volume) -> Result<u64> {
     let mut bytes = 0;
     for_each_stored(volume, |_, count| {
@@ -162,11 +162,11 @@ pub fn import(options: &DiskImportOptions) -> Result<()> {
 /// The longest volume there is. A stream fills as much of it as it has.
 const STREAM_BYTES_MAX: u64 = INDEX_MAX * 4096;
 
-/// Where an image comes from.
+/// The source of an image.
 struct ImageSource {
     image: File,
     name: String,
-    /// Its length and when it was changed last, unless it is a stream.
+    /// Its length and the time of its last change, unless it is a stream.
     before: Option<(u64, Option<SystemTime>)>,
 }
 
@@ -220,7 +220,7 @@ impl ImageSource {
         Ok(())
     }
 
-    /// Passes over a hole of a file; returns where it ends.
+    /// Passes over a hole of a file. Returns the hole's end.
     fn skip_hole(&mut self, at: u64) -> Result<u64> {
         let is_file = self.before.is_some_and(|(_, modified)| modified.is_some());
         if !is_file {
@@ -233,7 +233,7 @@ impl ImageSource {
         Ok(next)
     }
 
-    /// Writes all bytes into a volume; returns how many there were.
+    /// Writes all bytes into a volume. Returns their number.
     fn fill(&mut self, volume: &Volume, bar: &ProgressBar, stop: &AtomicBool) -> Result<u64> {
         let mut buffer = vec![0; STEP_BYTES];
         let mut at = 0;
@@ -361,7 +361,7 @@ pub fn export(options: &DiskExportOptions) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(damage.bytes > 0)))
 }
 
-/// Reads every block of every volume; each has a checksum. Says no if something cannot be read, or something that was
+/// Reads every block of every volume; each has a checksum. Says no if a block cannot be read, or something that was
 /// acknowledged may be missing.
 pub fn check(options: &DiskFsckOptions) -> Result<ExitCode> {
     let is_mended = match options.repair {
@@ -406,7 +406,7 @@ pub fn check(options: &DiskFsckOptions) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_bad)))
 }
 
-/// As many places that cannot be read are named one by one.
+/// The most unreadable places that are named one by one.
 const PLACES_MAX: usize = 100;
 
 /// The unreadable parts of a volume.
@@ -415,7 +415,7 @@ struct Damage {
     /// The first places, and why the first block of each cannot be read.
     places: Vec<(Range<u64>, String)>,
     bytes: u64,
-    /// How many places are not named.
+    /// The number of places that are not named.
     others: u64,
 }
 

@@ -63,7 +63,7 @@ impl Metrics {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says how many clients were not let in since this was asked last, and why the last one, if any.
+    /// Returns the number of refused clients since the last call, with the reason for the last one, if any.
     pub fn tell_rejections(&self) -> Option<String> {
         let mut rejections = self.lock_rejections();
         let count = rejections.count - rejections.told_count;

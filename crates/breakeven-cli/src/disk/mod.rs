@@ -39,9 +39,9 @@ use server::{Listener, Server};
 
 /// The time between two looks at the metrics and the host's free space.
 const UPKEEP: Duration = Duration::from_secs(10);
-/// How often a disk is asked whether it rests.
+/// The time between two questions whether a disk rests.
 const REST: Duration = Duration::from_secs(1);
-/// Between two steps of a disk that rests.
+/// The time between two steps of a disk that rests.
 const STEP: Duration = Duration::from_millis(1);
 /// How long a disk is made dense when its server ends: half the time that container engines wait before they kill.
 const LAST: Duration = Duration::from_secs(5);
@@ -95,7 +95,7 @@ impl Opened {
         Ok((storage, folder.to_path_buf(), name))
     }
 
-    /// Makes a disk and fills it, and leaves none behind that could not be filled.
+    /// Makes a disk and fills it. A failed filling leaves no disk behind.
     fn make(
         path: &Path,
         options: DiskOptions,
@@ -268,7 +268,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     beside.into()
 }
 
-/// Listens for commands, where the disk may be changed; without that it is served all the same.
+/// Listens for commands, if the disk may be changed. Without that it is served all the same.
 fn control(options: &DiskServeOptions) -> Option<Control> {
     if options.read_only {
         return None;
@@ -282,7 +282,7 @@ fn control(options: &DiskServeOptions) -> Option<Control> {
     control.map_err(refuse).ok()
 }
 
-/// How a disk is opened that is served.
+/// The options of a served disk.
 fn served(options: &DiskServeOptions, threads: usize) -> DiskOptions {
     DiskOptions {
         duplicates_bytes: options.duplicates as usize,
@@ -446,7 +446,7 @@ fn keep_up(
         server.disk.free()?;
     }
     let left_bytes = host_left_bytes(&opened.folder)?;
-    // Warned of while as much again is left as is kept back.
+    // The warning comes while twice the reserve is left.
     let is_short = !server.is_read_only && left_bytes < reserve_bytes.saturating_mul(2);
     if is_short && !*was_short {
         complain(format_args!(

@@ -67,7 +67,7 @@ struct Request {
     length: u32,
 }
 
-/// Why a request is refused: the protocol's number, and a sentence.
+/// The reason of a refusal: the protocol's number, and a sentence.
 struct Refusal {
     number: u32,
     sentence: String,
@@ -98,7 +98,7 @@ enum Answer {
     Data,
     /// The requested bytes are still to be read, and sent as they are.
     Pieces,
-    /// All that was asked for is zeros.
+    /// All requested bytes are zeros.
     Hole,
     Status(Vec<StatusReply>),
 }
@@ -120,7 +120,7 @@ impl StatusReply {
     fn encode(&self) -> Vec<u8> {
         let mut body = self.number.to_be_bytes().to_vec();
         for run in &self.runs {
-            // A run is part of the range that was asked for, whose length has 32 bits.
+            // A run is part of the requested range, whose length has 32 bits.
             body.extend_from_slice(&(run.length_bytes as u32).to_be_bytes());
             body.extend_from_slice(&run.state.to_be_bytes());
         }
@@ -368,7 +368,7 @@ fn reply<W: Write>(
     }
 }
 
-/// Why pieces end: the disk refuses, or the client is gone.
+/// The end of the pieces: the disk refuses, or the client is gone.
 enum Broken {
     Refused(Refusal),
     Gone(io::Error),

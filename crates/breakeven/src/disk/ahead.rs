@@ -17,11 +17,11 @@ use crate::pool::{Pool, PoolOptions, Stage};
 /// The result of one look at a whole block, for any later use of it.
 #[derive(Default)]
 pub(super) struct Look {
-    /// How much of it there is before the zeros at its end.
+    /// Its bytes before the zeros at its end.
     pub(super) used_bytes: usize,
     /// Its sketch for the lookup, where that is known.
     pub(super) sketch: Option<u64>,
-    /// Nothing of one that may be there already.
+    /// `None` for a block that may be there already.
     pub(super) encoded: Option<EncodedBlock>,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Starts so many threads, `None` for none.
+    /// Starts that many threads, `None` for none.
     pub(super) fn new(worker_count: usize) -> Result<Option<Crew>> {
         if worker_count == 0 {
             return Ok(None);
@@ -138,7 +138,7 @@ impl Crew {
         let cut = |share: usize| match share == share_count {
             true => bytes.len(),
             false => {
-                // Where a block begins.
+                // The start of a block.
                 let at = offset + (bytes.len() * share / share_count) as u64;
                 let at = at / looker.block_bytes as u64 * looker.block_bytes as u64;
                 at.saturating_sub(offset) as usize

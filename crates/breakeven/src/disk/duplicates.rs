@@ -1,4 +1,4 @@
-//! Where blocks of the same bytes may lie: an index in memory that forgets.
+//! Possible places of blocks with the same bytes: an index in memory that forgets.
 //!
 //! It only points: the caller compares the bytes. A block is looked up by a sketch, a hash of a few of its words. That
 //! costs so little that every block is looked for and noted. Three ways of a bucket keep the last blocks that were
@@ -29,19 +29,19 @@ const ANCHOR_BITS: u32 = 5;
 /// | 32 | 3 | 1 |
 const SKETCH_WORDS: usize = 16;
 const WORD_BYTES: usize = 8;
-/// The blocks with something to compare with after which it is decided whether comparing pays.
+/// The number of blocks with candidates between two decisions whether comparing pays.
 const ROUND: u32 = 512;
 /// The core time of reading a block of 4 KiB and comparing it. Reads of 4 KiB in das2014-disk/speed take some ten
 /// seconds for a GiB, and most of that is the server's.
 const COMPARE_SECONDS: f64 = 2e-6;
 /// The rounds without comparing between two with it, when it does not pay.
 const REST: u32 = 15;
-/// The copies that are followed at once: as many as requests of a connection are done at a time.
+/// The copies followed at once: as many as a connection's requests in progress.
 const TRAILS: usize = 8;
 /// The distance from its last block at which a copy is followed. Requests come in any order, and the longest one has so
 /// many blocks of 4 KiB.
 const REACH_BLOCKS: u64 = 8192;
-/// A copy is left after so many blocks in a row that differ, or that were found if these are fewer.
+/// A copy is left after so many blocks in a row that differ, or after fewer if fewer were found.
 const CREDIT_MAX: u32 = 4;
 
 /// Returns the sketch of a block, which comes without the zeros at its end and is not empty.
@@ -79,7 +79,7 @@ struct Trail {
     offset: u64,
     /// The index of the block that was found last.
     last: u64,
-    /// How many blocks may differ before it is left.
+    /// The number of blocks that may differ before it is left.
     credit: u32,
 }
 
@@ -145,12 +145,12 @@ impl Duplicates {
         })
     }
 
-    /// Has all compared from now on that may be equal.
+    /// Has every candidate compared from now on.
     pub(super) fn be_thorough(&mut self) {
         self.is_thorough = true;
     }
 
-    /// Returns how many entries there are room for.
+    /// Returns the number of entries that it has room for.
     pub(super) fn capacity(&self) -> usize {
         self.entries.len()
     }
@@ -264,7 +264,7 @@ impl Duplicates {
         }
     }
 
-    /// Notes where a block of this sketch lies now; something older is forgotten for it.
+    /// Notes the place of a block of this sketch. An older entry is forgotten for it.
     pub(super) fn insert(&mut self, sketch: u64, (volume, index): Address) {
         let entry = [Duplicates::word(sketch, volume), index + 1];
         let range = self.bucket(sketch);
@@ -307,7 +307,7 @@ mod tests {
         };
         let recent = left(count - 1536..count);
         assert!(recent > 1536 * 9 / 10, "{recent}");
-        // One in 32 is an anchor, for which there are 1,024 places.
+        // One block in 32 is an anchor, and there are 1,024 places for them.
         let anchors = left(count - 16 * 1024..count - 8 * 1024);
         assert!((128..=256).contains(&anchors), "{anchors}");
         assert!(Duplicates::new(63, 1e-8).is_none());

@@ -50,7 +50,7 @@ pub fn predict(
     let sampled_bytes = taken.iter().map(|chunk| length(chunk)).sum::<u64>();
     let block_bytes = u64::from(options.block_bytes);
     let disk = Disk::create(&MemoryStorage::new(), "foreseen", options)?;
-    // One behind the other, so that the map is as full as that of all data.
+    // One behind the other, so that the map is as full as with all data.
     let room_bytes = taken.len() as u64 * (IMPORT_BYTES + block_bytes);
     disk.create_volume("foreseen", room_bytes.next_multiple_of(block_bytes))?;
     let volume = disk.volume("foreseen")?;
@@ -80,7 +80,7 @@ pub fn predict(
     })
 }
 
-/// Cuts a run where an import does.
+/// Cuts a run at the same places as an import.
 fn chunks(run: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     let (mut at, end) = (run.start, run.end);
     std::iter::from_fn(move || {

@@ -66,7 +66,7 @@ use tidy::Written;
 /// Room for a write beside its bytes: segments that are laid out ahead, and nodes of the map.
 const OVERHEAD_BYTES: u64 = 4 << 20;
 
-/// How a disk is made and opened.
+/// Options to make and open a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskOptions {
     /// The length of a block of new volumes. Longer ones compress better; a write of less than a block reads
@@ -75,10 +75,10 @@ pub struct DiskOptions {
     /// The memory of the index of blocks that are there already, 16 bytes for each; 0 stores every block. Default 16
     /// MiB, which cover most of the last 2 GiB written in blocks of 4 KiB, and long runs of the last 32.
     pub duplicates_bytes: usize,
-    /// How many threads read a long request, or encode one that is lent ([`Volume::write_lent`]), the caller's among
-    /// them. Default 1, which starts none.
+    /// The number of threads that read a long request, or encode one that is lent ([`Volume::write_lent`]), the
+    /// caller's among them. Default 1, which starts none.
     pub threads: usize,
-    /// How blocks are stored.
+    /// Options of the block store.
     pub blocks: BlocksOptions,
 }
 
@@ -141,7 +141,7 @@ pub struct VolumeStatus {
 }
 
 impl VolumeStatus {
-    /// Returns how many bytes of the last block lie behind the end.
+    /// Returns the number of bytes of the last block behind the end.
     fn unused_bytes(&self) -> u32 {
         let block_bytes = u64::from(self.block_bytes);
         (self.size_bytes.next_multiple_of(block_bytes) - self.size_bytes) as u32
@@ -208,7 +208,7 @@ impl Disk {
         Disk::new(blocks, options)
     }
 
-    /// Has every block compared that may be equal, whether that pays or not.
+    /// Has every candidate compared, whether that pays or not.
     fn compare_all(&self) {
         if let Some(index) = &mut *self.inner.lock_duplicates() {
             index.be_thorough();
@@ -379,7 +379,7 @@ impl Disk {
         self.inner.blocks.free()
     }
 
-    /// Makes room in the file for a write of so many bytes that was refused, by cleaning, as far as that goes.
+    /// Makes room in the file for a refused write of so many bytes, by cleaning, as far as possible.
     ///
     /// # Errors
     /// Those of reading and writing.

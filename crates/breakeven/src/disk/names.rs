@@ -19,12 +19,12 @@ const UNUSED: u8 = 2;
 pub(super) struct Title {
     pub(super) name: String,
     pub(super) is_read_only: bool,
-    /// How many bytes of the last block lie behind the volume's end.
+    /// The bytes of the last block behind the volume's end.
     pub(super) unused_bytes: u32,
 }
 
 impl Title {
-    /// Returns the title, if others can use the name: it stands in addresses and on command lines.
+    /// Returns the title, if others can use the name in addresses and on command lines.
     pub(super) fn new(name: &str, is_read_only: bool) -> Result<Title> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {

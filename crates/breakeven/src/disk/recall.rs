@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 const STRIDE_BLOCKS: u64 = 16;
 /// Noted blocks take this part of the index at most, and written ones the rest.
 const INDEX_PART: u64 = 4;
-/// Blocks shrink to this part seldom, so that a file has not many more than so many times its length.
+/// Blocks seldom shrink below this part, so a file seldom has more than that many times its length.
 const RATIO_MOST: u64 = 4;
 /// The blocks that are read in one step: some thousandths of a second where the file lies in memory.
 const STEP_BLOCKS: usize = 256;

@@ -20,7 +20,7 @@ const STEP_BYTES: u64 = 4 << 20;
 pub struct Rest {
     disk: Disk,
     density: Density,
-    /// How many writes there were, and when that was noticed.
+    /// The count of writes, and the time of the last look at it.
     writes: u64,
     since: Duration,
     is_done: bool,

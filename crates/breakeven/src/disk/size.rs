@@ -1,4 +1,4 @@
-//! How long volumes are, to the byte, and how that changes.
+//! Lengths of volumes, to the byte, and their changes.
 //!
 //! A volume has whole blocks in the store. Where its length is no multiple of a block, its title has the count of bytes
 //! in the last block that are not its own. They are zeros, so that a volume that grows shows zeros there.

@@ -17,13 +17,13 @@ thread_local! {
     static OPENED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns how such a disk is made and opened, with other generations each time.
+/// Returns the options of such a disk, with other generations each time.
 pub fn options() -> DiskOptions {
     let opened = OPENED.with(|opened| opened.replace(opened.get() + 1));
     DiskOptions {
         block_bytes: BLOCK_BYTES as u32,
         duplicates_bytes: 4096,
-        // The order of several threads would be another one in each run.
+        // Several threads would have another order in each run.
         threads: 1,
         blocks: BlocksOptions {
             block_bytes_max: BLOCK_BYTES as u32,
@@ -36,7 +36,7 @@ pub fn options() -> DiskOptions {
     }
 }
 
-/// Returns the bytes of the whole blocks of a range, which are those that a trim drops.
+/// Returns the bytes of the whole blocks of a range, which a trim drops.
 pub fn whole_blocks(offset: usize, length: usize) -> Range<usize> {
     whole_blocks_of(BLOCK_BYTES, offset, length)
 }

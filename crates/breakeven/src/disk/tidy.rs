@@ -42,12 +42,12 @@ impl Written {
         self.unseen_bytes.fetch_add(most_bytes, Ordering::Relaxed);
     }
 
-    /// Returns how many writes there were, trims among them.
+    /// Returns the number of writes, with trims.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Notes that all is written out, or is about to be.
+    /// Notes that all writes are in the file, or are about to be.
     pub(super) fn settle(&self) {
         self.unsettled_bytes.store(0, Ordering::Relaxed);
     }

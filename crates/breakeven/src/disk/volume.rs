@@ -25,12 +25,12 @@ pub struct Extent {
     pub is_hole: bool,
 }
 
-/// A run of bytes that may be other than in an earlier snapshot, or are the same.
+/// A run of bytes that may differ from an earlier snapshot, or that are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangedExtent {
     /// Its length.
     pub length_bytes: u64,
-    /// Whether they may be other.
+    /// Whether they may differ.
     pub is_changed: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Piece {
     pub(super) from: usize,
 }
 
-/// Returns the parts of blocks that a range consists of.
+/// Returns a range's parts of blocks.
 pub(super) fn pieces(
     block_bytes: usize,
     offset: u64,
@@ -217,7 +217,7 @@ impl Volume {
         side_by_side(target.chunks_mut(blocks * block_bytes).enumerate(), &read)
     }
 
-    /// Returns in how many shares the work on so many bytes is done at a time.
+    /// Returns the number of shares for work on so many bytes at a time.
     fn shares(&self, bytes: usize) -> usize {
         (bytes / SHARE_BYTES).clamp(1, self.inner.options.threads.max(1))
     }
@@ -407,7 +407,7 @@ impl Volume {
         Ok(runs.into_iter().map(extent).collect())
     }
 
-    /// Returns the parts of a range that consist of the runs of blocks that are found, and those between them.
+    /// Returns the parts of a range: the runs of found blocks, and the runs between them.
     fn runs(
         &self,
         range: Range<u64>,
@@ -462,7 +462,7 @@ impl Volume {
         Ok(Writing::new(self, transaction))
     }
 
-    /// Trims find room when writes no longer do: they make some.
+    /// Trims find room where writes find none: they make some.
     fn begin_trim(&self) -> Result<Writing<'_>> {
         Ok(Writing::new(self, self.inner.blocks.begin()?))
     }

@@ -40,7 +40,7 @@ impl Held {
         true
     }
 
-    /// Says whether there is as much as is encoded together.
+    /// Says whether the held blocks fill a batch.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= BATCH_BYTES
     }
@@ -50,7 +50,7 @@ impl Held {
         self.blocks.get(&index).map(Vec::as_slice)
     }
 
-    /// Returns all that is held, which is not held any more.
+    /// Returns all held blocks, and holds none any more.
     pub(super) fn take(&mut self) -> Batch {
         self.bytes = 0;
         std::mem::take(&mut self.blocks)

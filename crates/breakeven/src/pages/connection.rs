@@ -26,10 +26,10 @@ use crate::storage::{FileStatus, StorageFile};
 /// when they were freed.
 const IDLE_TRUNKS: usize = 2;
 
-/// Steps in a row by which a file got no shorter, after which it gets no shorter.
+/// After this many steps in a row without a shorter file, it is taken to get no shorter.
 const IDLE_STEPS: usize = 4;
 
-/// Where the header counts changes.
+/// The header's offset of the count of changes.
 const CHANGES_AT: u64 = 24;
 
 /// The content that a connection sees.
@@ -76,7 +76,7 @@ struct LastBlock {
 /// Space that trimming gave back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trimmed {
-    /// How many blocks became holes.
+    /// The number of blocks that became holes.
     pub blocks: u64,
 }
 
@@ -88,24 +88,23 @@ pub struct Connection {
     file: Arc<dyn StorageFile>,
     locks: Locks,
     queue: WriterQueue,
-    /// There from the first lock on.
+    /// Present from the first lock on.
     opened: Option<Opened>,
     /// Whether reads bypass the cache: nothing is looked for in it or kept there.
     is_past_cache: bool,
     extent: Extent,
-    /// Where the database lay before this transaction wrote that its pages have another length.
+    /// The database's place before this transaction wrote another page length.
     before: Option<Extent>,
     /// The prepared part of a transaction over several databases.
     part: Option<AttachedPart>,
     /// The length of the database after the prepared changes are published. Nothing that a commit writes is cut off.
     cut: Option<u64>,
     last: LastBlock,
-    /// Blocks that the transaction is still to be given, encoded by several threads together.
+    /// Blocks that the transaction still gets, encoded by several threads together.
     held: Held,
-    /// The freelist as it was trimmed last: its first page and its count.
+    /// The freelist at the last trim: its first page and its count.
     trimmed: (u32, u32),
-    /// Whether the first page was written otherwise than it was handed over, which the caller's own cache
-    /// does not know.
+    /// Whether the first page was written with other bytes than the caller's own cache has.
     is_first_page_other: bool,
     /// The transaction that the caller saw last.
     seen: Option<u64>,
@@ -183,7 +182,7 @@ impl Connection {
         &self.store
     }
 
-    /// Returns how far the database is locked.
+    /// Returns the lock level of the connection.
     pub fn level(&self) -> LockLevel {
         self.locks.level()
     }
@@ -241,7 +240,7 @@ impl Connection {
         Ok(())
     }
 
-    /// As [`Connection::unlock`], for a lock under which nothing was read that the caller keeps. Returns the last
+    /// As [`Connection::unlock`], for a lock under which the caller read nothing that it keeps. Returns the last
     /// transaction that could be seen under it, if it is given up.
     ///
     /// # Errors
@@ -295,12 +294,12 @@ impl Connection {
         told.and(shortened)
     }
 
-    /// Gives the end of a file that is too long back, as far as nobody reads or writes meanwhile.
+    /// Gives the end of a file that is too long back, unless others read or write meanwhile.
     fn give_back_all(&mut self, blocks: &Blocks, steps_max: usize) -> Result<Cleaned> {
         let (mut idle, mut before) = (0, self.file.status()?.size_bytes);
         let (most_bytes, mut sum) = (blocks.cleaning_allowance(), Cleaned::default());
         for _ in 0..steps_max {
-            // Others may have written since, and are not kept from it where nothing is to be done.
+            // Others may have written since. Where nothing is to be done they are not kept from it.
             drop(blocks.newest()?);
             if !blocks.can_shrink() {
                 break;
@@ -615,7 +614,7 @@ impl Connection {
         opened?.cache.as_deref()
     }
 
-    /// Brings a block into `last`, which it may be in already.
+    /// Brings a block into `last`, if it is not there already.
     fn load_last(&mut self, index: u64) -> Result<()> {
         let location = match &self.view {
             View::Read(snapshot) => snapshot.locate(self.extent.volume, index)?,
@@ -806,7 +805,7 @@ impl Connection {
         self.transaction()?.remove_volume(before.volume)
     }
 
-    /// Returns how long the blocks for pages of this length are.
+    /// Returns the block length for pages of this length.
     fn block_bytes_for(&self, page_bytes: usize) -> u32 {
         let wanted = page_bytes.next_power_of_two() as u64;
         let most = self.store.options().block_bytes_max;
@@ -892,7 +891,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Lets the next commit say that the database is as long as it is not.
+    /// Lets the next commit record another length than the database has.
     #[cfg(test)]
     pub(super) fn note_length(&mut self, size_bytes: u64) {
         self.extent.size_bytes = size_bytes;
@@ -960,7 +959,7 @@ impl Connection {
         matches!(&self.view, View::Write(transaction) if transaction.is_prepared())
     }
 
-    /// Gives the transaction all that is changed.
+    /// Gives all changed blocks to the transaction.
     fn end_changes(&mut self) -> Result<()> {
         let given = self.give_held().and_then(|()| self.leave_before());
         let given = given.and_then(|()| self.promise());
@@ -1097,8 +1096,8 @@ impl Connection {
         })
     }
 
-    /// Trims and makes the compressed file as dense as [`Blocks::make_dense`] does, if that makes it any shorter; under
-    /// EXCLUSIVE, without changes.
+    /// Trims, and makes the compressed file as dense as [`Blocks::make_dense`] does, if that makes it shorter. Call it
+    /// under EXCLUSIVE, without changes.
     ///
     /// # Errors
     /// As [`Connection::trim`] and [`Connection::tidy`].
@@ -1122,8 +1121,8 @@ impl Connection {
     /// how many of how many segments of the file are done.
     ///
     /// # Errors
-    /// As [`Connection::tidy`], and [`Error::Interrupted`] if it is not to go on: the file may be longer then than it
-    /// was.
+    /// As [`Connection::tidy`], and [`Error::Interrupted`] if it is not to go on. The file may be longer then than
+    /// before.
     pub fn rewrite(&mut self, progress: Progress<'_>) -> Result<Cleaned> {
         self.clean_with(|blocks| blocks.rewrite_with(progress))
     }
@@ -1139,8 +1138,7 @@ impl Connection {
         cleaned
     }
 
-    /// Learns from pages like those that are going to be written, under EXCLUSIVE, without changes; see
-    /// [`Blocks::learn`].
+    /// Learns from pages like those about to be written, under EXCLUSIVE, without changes; see [`Blocks::learn`].
     ///
     /// # Errors
     /// As [`Connection::tidy`].
@@ -1178,7 +1176,7 @@ impl Connection {
     /// Returns the blocks of free pages that hold anything.
     fn trimmable(&mut self, header: Header) -> Result<Vec<Range<u64>>> {
         let (page_bytes, block_bytes) = (header.page_bytes, self.extent.block_bytes);
-        // Of a page that shares its block with others nothing can be given back.
+        // A page that shares its block with others cannot be given back.
         let blocks_a_page = u64::from(page_bytes / block_bytes.max(1));
         if !page_bytes.is_multiple_of(block_bytes.max(1)) || blocks_a_page == 0 {
             return Ok(Vec::new());
@@ -1212,7 +1210,7 @@ impl Connection {
         Ok(ranges)
     }
 
-    /// Returns where a block lies, `None` for zeros; under a lock.
+    /// Returns a block's place, `None` for zeros; under a lock.
     ///
     /// # Errors
     /// As [`Connection::read`].
@@ -1278,7 +1276,7 @@ impl Connection {
             let location = snapshot.locate(volume, index)?;
             space.stored_bytes += location.map_or(0, |it| u64::from(it.stored_bytes()));
             space.stored_blocks += u64::from(location.is_some());
-            // Each page is stored for itself: a map that has more would be walked for ever.
+            // Each page is stored for itself. A map with more would be walked for ever.
             if space.stored_bytes > space.file_bytes {
                 let expected = format!("at most {}", space.file_bytes);
                 let what = "what the pages take in the file";
@@ -1325,7 +1323,7 @@ impl Seen {
         offset < self.extent.size_bytes
     }
 
-    /// Returns the length of a block, which there is.
+    /// Returns the length of an existing database's blocks.
     pub(super) fn block_bytes(&self) -> usize {
         self.extent.block_bytes.max(BLOCK_BYTES_MIN) as usize
     }

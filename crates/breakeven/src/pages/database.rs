@@ -19,7 +19,7 @@ const FREELIST_AT: usize = 32;
 /// true.
 const COUNTS_AT: [usize; 3] = [24, 28, 92];
 
-/// A database's header, as far as it matters here.
+/// The needed fields of a database's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The length of a page.
@@ -28,7 +28,7 @@ pub struct Header {
     pub is_wal: bool,
     /// The first trunk page of the freelist, 0 for none.
     pub freelist_page: u32,
-    /// How many pages are free.
+    /// The number of free pages.
     pub freelist_count: u32,
     /// The database's length by its header, if the header has one.
     pub size_bytes: Option<u64>,

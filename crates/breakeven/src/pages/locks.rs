@@ -21,7 +21,7 @@ const SHARED: Range<u64> = 0x4000_0002..0x4000_0002 + 510;
 /// The three, one behind the other.
 const ALL: Range<u64> = PENDING.start..SHARED.end;
 
-/// How far a connection has locked its database, in SQLite's words and order.
+/// The lock level of a connection, in SQLite's words and order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockLevel {
     /// Nothing: others may do anything.
@@ -102,7 +102,7 @@ impl Locks {
         Ok(true)
     }
 
-    /// Takes SHARED, by way of PENDING, so that a writer that waits is let in first.
+    /// Takes SHARED, by way of PENDING, so that a waiting writer goes first.
     fn share(&mut self) -> Result<bool> {
         if !self.keeps_out {
             self.level = LockLevel::Shared;

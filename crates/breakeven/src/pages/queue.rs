@@ -31,10 +31,10 @@ const MARK_MS_MAX: u64 = 2 * TURN_MS;
 /// A connection's mark while it waits, and the state of its turn.
 pub(super) struct WriterQueue {
     file: Arc<dyn StorageFile>,
-    /// When it was refused last, and not admitted since.
+    /// The time of the last refusal, without an admission since.
     refused_ms: Option<u64>,
     mark: Option<Range<u64>>,
-    /// When its turn began: when it first ended a transaction and nobody had come in between.
+    /// The time when its turn began: it first ended a transaction, and nobody had come in between.
     turn_ms: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl WriterQueue {
         }
     }
 
-    /// Notes that somebody else writes.
+    /// Notes that another connection writes.
     pub(super) fn refused(&mut self) {
         self.refused_at(now_ms());
     }
@@ -97,7 +97,7 @@ impl WriterQueue {
         Ok(())
     }
 
-    /// Returns whether a turn is over now that a transaction has ended.
+    /// Returns whether a turn is over when a transaction ends.
     fn is_over(&mut self, now_ms: u64) -> bool {
         let begun = *self.turn_ms.get_or_insert(now_ms);
         let is_over = now_ms.saturating_sub(begun) >= TURN_MS;
@@ -107,7 +107,7 @@ impl WriterQueue {
         is_over
     }
 
-    /// Returns whether anybody else is to come.
+    /// Returns whether another connection is expected.
     fn is_awaited(&self, now_ms: u64) -> Result<bool> {
         let marks = bytes(now_ms..now_ms + MARK_MS_MAX + 1);
         let mark = self.file.first_conflict(marks, LockKind::Exclusive)?;

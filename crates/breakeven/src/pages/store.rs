@@ -21,12 +21,12 @@ use crate::storage::{OpenOptions, RealStorage, Storage, StorageFile};
 
 /// The longest block of a database.
 const BLOCK_BYTES_MAX: u32 = 16 << 10;
-/// The least segment of a new database: four pages of 4 KiB, which SQLite makes unless it is asked for others. Three of
-/// them are the least file, of 56 KiB.
+/// The least segment of a new database: four pages of 4 KiB, SQLite's default. Three of them are the least file, of 56
+/// KiB.
 const SEGMENT_BYTES_MIN: u32 = 16 << 10;
-/// A database that is this long when it comes in does not have segments as short: dictionaries fit into longer ones.
+/// An imported database of this length or more has longer segments: dictionaries fit into them.
 const SHORT_BYTES_MAX: u64 = 2 << 20;
-/// The key of the note that says where the database is and how long.
+/// The key of the note with the database's place and length.
 const NOTE: u32 = 1;
 const NOTE_MAGIC: &[u8; 4] = b"PAGE";
 const NOTE_VERSION: u32 = 1;
@@ -35,31 +35,30 @@ const SIZE_BYTES_MAX: u64 = 1 << 48;
 /// The usual length of pages, by which their cache is laid out.
 const PAGE_BYTES: usize = 4096;
 
-/// How a compressed database is made and opened.
+/// Options to make and open a compressed database.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOptions {
     /// The method for new pages. Pages of others are readable with any value. Default: the chooser's method for each
     /// kind of page.
     pub method: Option<Method>,
-    /// How pages are written that move when somebody asks for it, where that is shorter. Default: as the chooser
-    /// finds.
+    /// The method for pages that move on request, where that is shorter. Default: the chooser's.
     pub clean_method: Option<Method>,
     /// The worth of a GB of the file, in seconds of a core; see [`BlocksOptions::seconds_per_gb`]. Default 240: a
     /// GB-day of a cloud's block storage at 0.08 EUR a month pays for that much of a core at 0.04 EUR an hour.
     pub seconds_per_gb: f64,
-    /// Whether nothing is to be written. Default: no.
+    /// Whether the database is only read. Default: no.
     pub is_read_only: bool,
     /// The most file bytes per stored byte of its pages, under any overwriting; see [`BlocksOptions::space_amp`].
     /// Default 1.5.
     pub space_amp: f64,
     /// The permission bits of a new file, before the process's mask. Default 0o644, as SQLite makes its files.
     pub mode: u32,
-    /// The longest block: of pages that are longer, parts are blocks. Default 16 KiB.
+    /// The longest block. Longer pages are stored in several blocks. Default 16 KiB.
     pub block_bytes_max: u32,
     /// Memory for raw pages, in bytes, which all connections to the file in a process share; 0 for none. Default 4 MiB,
     /// twice SQLite's own cache of a connection.
     pub cache_bytes: u64,
-    /// How many threads encode the pages of a long transaction, the caller's among them. Default 1.
+    /// The number of threads that encode the pages of a long transaction, the caller's among them. Default 1.
     pub threads: usize,
     /// The least segment, a multiple of 4,096, when the file is made; the first longer page makes longer ones. Default
     /// 0: 16 KiB, and for a database of 2 MiB that is imported 64 KiB.
@@ -125,7 +124,7 @@ impl PageOptions {
         }
     }
 
-    /// Returns how a store is made for a database of such a length that comes in.
+    /// Returns the options of a store for an imported database of such a length.
     pub(super) fn importing(&self, page_bytes: u32, logical_bytes: u64) -> BlocksOptions {
         let is_long = logical_bytes >= SHORT_BYTES_MAX || page_bytes > SEGMENT_BYTES_MIN / 4;
         match self.segment_bytes_min {
@@ -249,7 +248,7 @@ pub fn repair(
     repaired
 }
 
-/// Where the database lies in the store, and how long it is.
+/// The database's place in the store, and its length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) volume: u32,
@@ -327,7 +326,7 @@ pub struct Space {
     pub file_bytes: u64,
     /// Bytes that the medium gives the file.
     pub allocated_bytes: u64,
-    /// How many blocks are stored; the others are zeros.
+    /// The number of stored blocks; the others are zeros.
     pub stored_blocks: u64,
     /// The length of a block.
     pub block_bytes: u32,
@@ -338,7 +337,7 @@ pub struct PageStore {
     storage: Arc<dyn Storage>,
     name: String,
     options: PageOptions,
-    /// Where files of other folders lie.
+    /// The folders of files outside the database's own.
     paths: Arc<Paths>,
     /// The store's own handle, from the first connection on: the name may lead to another file when the first reads.
     file: OnceLock<Arc<dyn StorageFile>>,
@@ -354,7 +353,7 @@ pub(super) type PageCache = Cache<Location>;
 #[derive(Clone)]
 pub(super) struct Opened {
     pub(super) blocks: Blocks,
-    /// `None` if there is to be none.
+    /// `None` without a cache.
     pub(super) cache: Option<Arc<PageCache>>,
 }
 
@@ -429,18 +428,18 @@ impl PageStore {
         Ok(Some(store))
     }
 
-    /// Returns how it was opened.
+    /// Returns the options it was opened with.
     pub fn options(&self) -> &PageOptions {
         &self.options
     }
 
-    /// Says where files of other folders lie.
+    /// Sets the folders of files outside the database's own.
     #[cfg(test)]
     pub(super) fn with_paths(self, paths: Arc<Paths>) -> PageStore {
         PageStore { paths, ..self }
     }
 
-    /// Returns the journal beside the database that says of its part of a transaction over several.
+    /// Returns the journal beside the database for its part of a transaction over several.
     pub(super) fn part_journal(&self) -> PartJournal {
         PartJournal::new(&self.storage, &self.name, &self.paths)
     }
@@ -533,7 +532,7 @@ fn create_under_locks(
     Ok(made.is_some())
 }
 
-/// Makes a store in a file that has nothing in it, unless it has; the caller keeps others out.
+/// Makes a store in an empty file, unless it is not empty any more. The caller keeps others out.
 fn fill(
     storage: &dyn Storage,
     file: Arc<dyn StorageFile>,
@@ -566,7 +565,7 @@ fn empty(storage: &dyn Storage, file: &dyn StorageFile, name: &str) -> Result<()
     }
 }
 
-/// Says that a name leads to another file than the one that is open.
+/// Makes the error for a name that leads to another file than the open one.
 pub(super) fn replaced(file: &dyn StorageFile) -> Error {
     let reason = format!("{} is another file than it was", quoted(file.path()));
     Error::invalid("database", reason)

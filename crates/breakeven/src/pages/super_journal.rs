@@ -25,7 +25,7 @@ const TAIL: [u8; 8] = [0xD9, 0xD5, 0x05, 0xF9, 0x20, 0xA1, 0x63, 0xD7];
 const TAIL_BYTES: u64 = 16;
 /// The longest name: the room for it in a commit.
 const NAME_BYTES_MAX: u64 = COORDINATOR_BYTES_MAX as u64;
-/// The longest super-journal: a name for each of the 127 databases that SQLite can have in a transaction.
+/// The longest super-journal: a name for each of the 127 databases in SQLite's largest transaction.
 const SUPER_BYTES_MAX: u64 = 128 * NAME_BYTES_MAX;
 
 /// Finds the folder of a file at any path, and its name there.
@@ -54,12 +54,12 @@ impl PartJournal {
         }
     }
 
-    /// Says durably that the database has a part in the transaction of a super-journal.
+    /// Records durably that the database has a part in the transaction of a super-journal.
     ///
     /// # Errors
     /// [`Error::Io`] if another journal is there, and those of writing and syncing. There is no such journal then.
     pub(super) fn begin(self, super_journal: &[u8], mode: u32) -> Result<AttachedPart> {
-        // One of before says nothing any more: its commit has ended.
+        // An earlier journal says nothing any more: its commit has ended.
         self.remove()?;
         // Others' recovery must be able to read it, whoever wrote it.
         let unfinished = Unfinished::begin(&*self.storage, &self.name, mode | 0o444)?;
@@ -106,11 +106,11 @@ impl PartJournal {
         }
     }
 
-    /// Returns whether the transaction of a super-journal is committed: whether that is gone, as SQLite looks for it.
-    /// One without a byte is none.
+    /// Returns whether the transaction of a super-journal is committed. It is if that file is gone, as SQLite looks for
+    /// it. A file without a byte counts as gone.
     ///
     /// # Errors
-    /// Those of reading, when nobody can tell.
+    /// Those of reading, when this stays unclear.
     pub(super) fn is_committed(&self, super_journal: &[u8]) -> Result<bool> {
         match self.open_at(super_journal)? {
             _ if is_seeded(SeededBug::CoordinatorIgnored) => Ok(true),

@@ -38,7 +38,7 @@ pub struct Transferred {
     pub was_wal: bool,
 }
 
-/// Where the first page counts changes, the last byte of the number.
+/// The offset of the last byte of the first page's count of changes.
 const CHANGES_AT: usize = 27;
 /// Bytes of a block in the map and in the table of frames: 4 and 12, and the parts between.
 const MAP_BYTES: u64 = 17;
@@ -308,9 +308,9 @@ fn bring_out(
 /// The parts of a database that cannot be read.
 #[derive(Clone, Debug, Default)]
 pub struct Unreadable {
-    /// Where it lies, in bytes of the database, and why: the first hundred blocks, in order.
+    /// Their places, in bytes of the database, and the reasons: the first hundred blocks, in order.
     pub blocks: BTreeMap<u64, String>,
-    /// How many blocks there are in all.
+    /// The number of such blocks in all.
     pub count: u64,
     /// The length of a block.
     pub block_bytes: u64,
@@ -385,7 +385,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns where the chunks begin in which anything is stored, or may be.
+    /// Returns the places of chunks in which anything is stored, or may be.
     fn stored_chunks(self) -> impl Iterator<Item = Result<u64>> {
         let mut from = 0;
         std::iter::from_fn(move || {
@@ -403,7 +403,7 @@ impl Reader {
     }
 }
 
-/// Gives a file that is complete and wanted its name, and removes another.
+/// Gives a complete file its name if it is wanted, and removes another.
 fn settle(
     moved: Result<Transferred>,
     unfinished: Unfinished<'_>,
@@ -455,7 +455,7 @@ pub fn check(store: Arc<PageStore>, progress: Progress<'_>) -> Result<Checked> {
             }
             continue;
         }
-        // A page may be several blocks, or a part of one, which counts where it begins.
+        // A page may be several blocks, or a part of one. Such a part counts with the block's first page.
         let blocks = at.next_multiple_of(block_bytes)..end;
         let mut stored_bytes = 0_u64;
         for offset in blocks.step_by(block_bytes as usize) {
@@ -505,7 +505,7 @@ fn settled_header(
     Ok(header)
 }
 
-/// Returns whether a file is there and has anything in it. A journal begins with zeros when it is over.
+/// Returns whether a file is there with any content. A finished journal begins with zeros.
 fn is_there(storage: &dyn Storage, name: &str) -> Result<bool> {
     let file = match storage.open(name, OpenOptions::read_only()) {
         Ok(file) => file,
@@ -526,7 +526,7 @@ pub(super) fn lock(connection: &mut Connection, level: LockLevel) -> Result<()> 
     }
 }
 
-/// Shows the store pages from all over the source, so that it knows how to write the others.
+/// Shows the store pages from all over the source, so that it knows methods for the others.
 fn learn_pages(
     source: &dyn StorageFile,
     connection: &mut Connection,
@@ -628,7 +628,7 @@ fn each_chunk(
     })
 }
 
-/// Writes all that is stored of a database to a plain file, which is as long already.
+/// Writes all stored blocks of a database to a plain file of the final length.
 fn copy_out(
     reader: Reader,
     file: &Arc<dyn StorageFile>,
