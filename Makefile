@@ -57,14 +57,11 @@ clippy:
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 features: ## whether the library builds with its default features, for the cache alone (tested, too), and with all
-	@tools/setup build
-	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo check --locked -p breakeven --target-dir target/features
-	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo check --locked -p breakeven --target-dir target/features \
-		--no-default-features --features cache
-	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo test --locked -p breakeven --target-dir target/features --lib \
-		--no-default-features --features cache
-	RUSTFLAGS="$(RUSTFLAGS) -D warnings" cargo check --locked -p breakeven --target-dir target/features \
-		--all-features
+	@tools/setup lint
+	cargo clippy --locked -p breakeven -- -D warnings
+	cargo clippy --locked -p breakeven --no-default-features --features cache -- -D warnings
+	cargo clippy --locked -p breakeven --all-features -- -D warnings
+	cargo test --locked -p breakeven --lib --no-default-features --features cache
 
 licences:
 	@tools/setup build

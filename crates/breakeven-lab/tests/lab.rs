@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 const STORED_SIZES: &str = "breakeven/stored-sizes";
+/// One experiment in so many is measured again, and all are with the long floors.
+const AGAIN: usize = 8;
 
 fn laboratory(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_breakeven-lab"))
@@ -84,8 +86,11 @@ fn every_listed_experiment_runs_quickly_and_once() {
         let all = check(&run, 0, ": recorded ");
         assert!(!all.contains(": measuring"), "{all}");
         assert!(rows_of().eq(before.iter().copied()));
-        check(&[&run[..], &["--again"]].concat(), 0, ": measuring");
-        assert!(rows_of().eq(before.iter().map(|rows| 2 * rows - 2)));
+        let is_full = std::env::var("BREAKEVEN_FULL").is_ok_and(|value| value == "1");
+        if is_full || tried % AGAIN == 1 {
+            check(&[&run[..], &["--again"]].concat(), 0, ": measuring");
+            assert!(rows_of().eq(before.iter().map(|rows| 2 * rows - 2)));
+        }
     }
     assert!(tried >= 1, "{listed}");
     assert!(folder.path().join("machines.csv").exists());

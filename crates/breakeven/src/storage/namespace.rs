@@ -228,9 +228,14 @@ impl<T: Clone> Namespace<T> {
             let name = last.to_string();
             (parent == folder && !last.is_empty()).then_some(Entry { name, kind })
         };
-        let files = self.files.keys();
-        let files = files.filter_map(|name| entry(name, EntryKind::File));
-        let folders = self.folders.iter();
+        let prefix = match folder {
+            "" => String::new(),
+            folder => format!("{folder}/"),
+        };
+        let is_below = |name: &&String| name.starts_with(&prefix);
+        let files = (self.files.range(prefix.clone()..)).map(|(name, _)| name);
+        let files = (files.take_while(is_below)).filter_map(|name| entry(name, EntryKind::File));
+        let folders = self.folders.range(prefix.clone()..).take_while(is_below);
         let folders = folders.filter_map(|name| entry(name, EntryKind::Folder));
         let mut entries: Vec<Entry> = files.chain(folders).collect();
         entries.sort_unstable();
