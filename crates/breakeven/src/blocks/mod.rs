@@ -34,6 +34,8 @@
 
 #![deny(unsafe_code)]
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::codec::Method;
@@ -109,6 +111,8 @@ const SEGMENT_SHARE: u64 = 64;
 const LOCK_BYTE: u64 = 1 << 61;
 /// Why a store is not written that ends in a commit with a coordinator.
 const UNDECIDED: &str = "a transaction over several files waits for its decision";
+/// Why a store is not written on that could not take back a commit.
+const REFUSED_COMMIT: &str = "a transaction that found no room stands in the log";
 /// Recovery reads at most about this much of the log.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
 
@@ -308,6 +312,8 @@ struct Inner {
     shared: Arc<Shared>,
     turn: Mutex<Turn>,
     turn_over: Condvar,
+    /// Whether this handle wrote, found no room, and read back what it had written.
+    has_resumed: AtomicBool,
 }
 
 /// Who may write.
@@ -500,6 +506,7 @@ impl Blocks {
             shared,
             turn: Mutex::new(turn),
             turn_over: Condvar::new(),
+            has_resumed: AtomicBool::new(false),
         };
         Blocks {
             inner: Arc::new(inner),
@@ -628,10 +635,17 @@ impl Blocks {
     /// # Errors
     /// As [`Blocks::begin`], and those of the sync.
     pub fn sync(&self) -> Result<()> {
-        self.with_writer(|inner, writer| {
+        let synced = self.with_writer(|inner, writer| {
             inner.watch(writer.log.sync_transactions())?;
             inner.free(writer)
-        })
+        });
+        match synced {
+            // There is no room to become the writer again. This handle wrote all that is to be durable, and no sync of it failed.
+            Err(error) if is_for_room(&error) && self.inner.has_resumed.load(Relaxed) => {
+                self.settle()
+            }
+            synced => synced,
+        }
     }
 
     /// Frees what nothing is live in any more and gives it back, if the file is longer than it should be or the host is full.
@@ -672,6 +686,9 @@ impl Blocks {
     /// # Errors
     /// As [`Blocks::checkpoint`].
     pub fn close(&self) -> Result<()> {
+        if !self.has_written() && self.inner.has_resumed.load(Relaxed) {
+            self.sync()?;
+        }
         self.end_with(|inner, writer| {
             // A checkpoint that found no room counts as one that was tried.
             if writer.log.is_durable() && writer.log.appended_bytes == 0 {
@@ -745,7 +762,11 @@ impl Inner {
     /// Passes a result on, after which the store refuses changes if it is a failure.
     fn watch<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
-            self.shared.fail(error);
+            // What lacks room is read back, and goes on (`Inner::give_turn`).
+            let is_refused = is_for_room(error) || matches!(error, Error::Poisoned { .. });
+            if !(is_refused && self.file.file.lacks_room()) {
+                self.shared.fail(error);
+            }
         }
         result
     }
@@ -806,8 +827,39 @@ impl Inner {
 
     /// Gives the right to write back.
     fn give_turn(&self, writer: Box<Writer>) {
-        *self.lock_turn() = Turn::Idle(writer);
+        let next = match self.file.file.lacks_room() {
+            true => {
+                drop(writer);
+                self.resumed()
+            }
+            false => Turn::Idle(writer),
+        };
+        *self.lock_turn() = next;
         self.turn_over.notify_one();
+    }
+
+    /// Reads the store back behind a write that found no room, which may have left half of a transaction in the log. Whoever writes
+    /// next begins as behind a crash. Without a sync that failed, all that was committed is there to be read.
+    fn resumed(&self) -> Turn {
+        let known = self.shared.state().commit;
+        let recovered = self.recovered_with(|recovery| {
+            // A whole commit that was refused, and could not be taken back.
+            let is_known = recovery.state.commit == known && recovery.awaited().is_none();
+            match is_known {
+                true => Ok(()),
+                false => Err(Error::invalid("block store", REFUSED_COMMIT)),
+            }
+        });
+        match recovered {
+            Ok(turn) => {
+                self.has_resumed.store(true, Relaxed);
+                turn
+            }
+            Err(error) => {
+                self.shared.fail(&error);
+                Turn::Refused
+            }
+        }
     }
 
     /// Becomes the writer of a store that was read back: what was read is written again, and a

@@ -340,6 +340,8 @@ struct Counts {
     struck: usize,
     /// Stores with blocks that are longer than they were made for.
     mixed: usize,
+    /// Stores that went on once there was room.
+    resumed: usize,
 }
 
 /// Checks every image behind the first `steps` steps of a driver's recording.
@@ -466,6 +468,18 @@ fn try_fault(seed: u64, fault: Fault, counts: &mut Counts) -> std::result::Resul
     counts.cleanings += driver.cleanings;
     let was_struck = driver.disk.fault_call_count() > fault.first_call;
     driver.disk.set_fault(None);
+    let is_refusal = [
+        FaultKind::NoSpace,
+        FaultKind::NoQuota,
+        FaultKind::FileTooBig,
+    ]
+    .contains(&fault.kind);
+    if is_refusal && driver.blocks.is_some() {
+        // Once there is room it goes on, without being opened again.
+        let went_on = driver.commit(Durability::Durable);
+        went_on.map_err(|error| format!("going on with room: {error}"))?;
+        counts.resumed += 1;
+    }
     counts.runs += 1;
     counts.struck += usize::from(was_struck);
     counts.mixed += usize::from(driver.is_mixed());
@@ -511,6 +525,7 @@ fn no_failing_call_loses_what_was_acknowledged() {
     println!("{counts:?}");
     assert!(counts.struck > 200 * seeds as usize, "{counts:?}");
     assert!(counts.cleanings > 10 * seeds as usize, "{counts:?}");
+    assert!(counts.resumed > 20 * seeds as usize, "{counts:?}");
 }
 
 /// Disks of every size from too small to large enough: whatever found room stays.

@@ -203,7 +203,12 @@ impl Inner {
         Ok(())
     }
 
-    fn recovered_with(&self, end: impl FnOnce(&mut Recovery) -> Result<()>) -> Result<Turn> {
+    pub(super) fn recovered_with(
+        &self,
+        end: impl FnOnce(&mut Recovery) -> Result<()>,
+    ) -> Result<Turn> {
+        // What found no room is read back.
+        self.file.file.resume();
         let unpublished = self.options.unpublished();
         let superblocks = newest(&self.file)?;
         let (superblocks, _, mut recovery) = recover_newest(&self.file, superblocks, unpublished)?;

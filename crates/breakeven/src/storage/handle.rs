@@ -6,7 +6,7 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::quoted::quoted;
@@ -16,30 +16,67 @@ use crate::storage::{LockKind, OpenOptions};
 /// Remembers the first failure, and refuses work after it.
 #[derive(Debug, Default)]
 pub(super) struct Latch {
-    failure: OnceLock<String>,
+    failure: Mutex<Option<Failure>>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    cause: String,
+    /// Whether it can be taken for a refusal, once somebody has looked what is there.
+    lacks_room: bool,
+}
+
+/// How a failure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failing {
+    /// What was changed can be read back.
+    Change,
+    /// Nobody knows what of the changes before it is durable.
+    Sync,
 }
 
 impl Latch {
     /// Fails if an earlier operation did.
     pub(super) fn check(&self, path: &Path) -> Result<()> {
-        match self.failure.get() {
+        match &*self.failure() {
             None => Ok(()),
             Some(_) if is_seeded(SeededBug::FailureIgnored) => Ok(()),
-            Some(cause) => Err(Error::Poisoned {
+            Some(failure) => Err(Error::Poisoned {
                 what: quoted(&path).to_string(),
-                cause: cause.clone(),
+                cause: failure.cause.clone(),
             }),
         }
     }
 
     /// Passes `result` on, remembering it if the system failed in it. A refusal that changed
     /// nothing is another error than [`Error::Io`] and is not remembered.
-    pub(super) fn watch<T>(&self, result: Result<T>) -> Result<T> {
+    fn watch<T>(&self, failing: Failing, result: Result<T>) -> Result<T> {
         if let Err(error @ Error::Io { .. }) = &result {
-            // The first failure is the cause; later ones are its consequences.
-            let _ = self.failure.set(error.to_string());
+            let lacks_room = failing == Failing::Change && error.is_out_of_space();
+            let mut failure = self.failure();
+            // The first failure is the cause, unless it counts for less; later ones are its consequences.
+            if failure
+                .as_ref()
+                .is_none_or(|it| it.lacks_room && !lacks_room)
+            {
+                let cause = error.to_string();
+                *failure = Some(Failure { cause, lacks_room });
+            }
         }
         result
+    }
+
+    /// As [`Latch::watch`], of a sync.
+    pub(super) fn watch_sync<T>(&self, result: Result<T>) -> Result<T> {
+        self.watch(Failing::Sync, result)
+    }
+
+    fn lacks_room(&self) -> bool {
+        self.failure().as_ref().is_some_and(|it| it.lacks_room)
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<Failure>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -148,8 +185,21 @@ impl Handle {
         work: impl FnOnce() -> io::Result<T>,
     ) -> Result<T> {
         self.check_writable()?;
-        self.latch
-            .watch(work().map_err(|error| self.error(operation, error)))
+        let result = work().map_err(|error| self.error(operation, error));
+        self.latch.watch(Failing::Change, result)
+    }
+
+    /// Returns whether changes are refused for want of room alone: of a write that found none.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.latch.lacks_room()
+    }
+
+    /// Takes changes again if they are refused for want of room alone.
+    pub(super) fn resume(&self) {
+        let mut failure = self.latch.failure();
+        if failure.as_ref().is_some_and(|it| it.lacks_room) {
+            *failure = None;
+        }
     }
 
     /// Runs a sync unless an earlier operation failed. Syncs take turns: the kernel reports a
@@ -160,19 +210,25 @@ impl Handle {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         self.latch.check(&self.path)?;
-        self.latch
-            .watch(work().map_err(|error| self.error("sync", error)))
+        let synced = work().map_err(|error| self.error("sync", error));
+        self.latch.watch_sync(synced)
     }
 
     /// Runs a write and its sync, whatever failed before.
-    pub(super) fn change_after_failure(&self, work: impl FnOnce() -> io::Result<()>) -> Result<()> {
+    pub(super) fn change_after_failure(
+        &self,
+        write: impl FnOnce() -> io::Result<()>,
+        sync: impl FnOnce() -> io::Result<()>,
+    ) -> Result<()> {
         self.check_opened_for_writing()?;
         let _turn = self
             .sync_turn
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        self.latch
-            .watch(work().map_err(|error| self.error("take back", error)))
+        let written = write().map_err(|error| self.error("take back", error));
+        self.latch.watch(Failing::Change, written)?;
+        let synced = sync().map_err(|error| self.error("take back", error));
+        self.latch.watch_sync(synced)
     }
 }
 
@@ -223,6 +279,35 @@ mod tests {
             handle.sync(|| panic!("must not run")),
             Err(Error::Poisoned { .. })
         ));
+    }
+
+    #[test]
+    fn want_of_room_is_forgiven_and_nothing_else() {
+        let fail = |handle: &Handle, number| {
+            let failed = handle.change("write", || {
+                Err::<(), _>(io::Error::from_raw_os_error(number))
+            });
+            assert!(matches!(failed, Err(Error::Io { .. })));
+        };
+        for number in [libc::ENOSPC, libc::EDQUOT, libc::EFBIG] {
+            let handle = handle(OpenOptions::default());
+            fail(&handle, number);
+            assert!(handle.lacks_room());
+            handle.resume();
+            handle.change("write", || Ok(())).unwrap();
+            handle.sync(|| Ok(())).unwrap();
+            // What failed behind it counts for more.
+            fail(&handle, number);
+            let full = || Err(io::Error::from_raw_os_error(number));
+            let failed = handle.change_after_failure(|| Ok(()), full);
+            assert!(matches!(failed, Err(Error::Io { .. })));
+            handle.resume();
+            assert!(!handle.lacks_room() && handle.sync(|| Ok(())).is_err());
+        }
+        let handle = handle(OpenOptions::default());
+        fail(&handle, libc::EIO);
+        handle.resume();
+        assert!(!handle.lacks_room() && handle.check_writable().is_err());
     }
 
     #[test]

@@ -261,6 +261,15 @@ pub trait StorageFile: Send + Sync {
         self.sync()
     }
 
+    /// Returns whether changes are refused because one of them found no room, and for nothing else.
+    fn lacks_room(&self) -> bool {
+        false
+    }
+
+    /// Takes changes again where [`StorageFile::lacks_room`]. Some of what was written may be there: whoever resumes reads it back
+    /// first, as behind a crash.
+    fn resume(&self) {}
+
     /// Cuts or extends the file to `size_bytes`; new bytes read as zeros.
     fn truncate(&self, size_bytes: u64) -> Result<()>;
 

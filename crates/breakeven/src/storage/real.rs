@@ -311,7 +311,7 @@ impl Storage for RealStorage {
             }
             Err(error) => return Err(failed(error)),
         };
-        self.latch.watch(synced.map_err(failed))
+        self.latch.watch_sync(synced.map_err(failed))
     }
 
     fn has_locks(&self) -> bool {
@@ -473,13 +473,21 @@ impl StorageFile for RealFile {
     fn write_after_failure(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.handle.check_transfer(offset, std::iter::once(bytes))?;
         let alignment_bytes = self.handle.alignment_bytes;
-        self.handle.change_after_failure(|| {
+        let write = || {
             let buffers = [IoSlice::new(bytes)];
             write_fully(&buffers, offset, alignment_bytes, |buffers, offset| {
                 Ok(rustix::io::pwritev(&self.descriptor, buffers, offset)?)
-            })?;
-            self.raw_sync()
-        })
+            })
+        };
+        self.handle.change_after_failure(write, || self.raw_sync())
+    }
+
+    fn lacks_room(&self) -> bool {
+        self.handle.lacks_room()
+    }
+
+    fn resume(&self) {
+        self.handle.resume();
     }
 
     fn truncate(&self, size_bytes: u64) -> Result<()> {

@@ -118,6 +118,14 @@ impl StorageFile for WatchedFile {
         self.inner.sync()
     }
 
+    fn lacks_room(&self) -> bool {
+        self.inner.lacks_room()
+    }
+
+    fn resume(&self) {
+        self.inner.resume();
+    }
+
     fn write_after_failure(&self, bytes: &[u8], offset: u64) -> Result<()> {
         (self.watch)(&Call::Write { offset, bytes });
         (self.watch)(&Call::Sync);

@@ -437,7 +437,7 @@ impl Storage for SimulatedProcess {
         // A folder that is not there was not synced, and nothing is wrong with the medium.
         disk.cached.names.check_is_folder(folder).map_err(error)?;
         let entered = disk.enter_whole(self.number, Call::SyncDirectory);
-        self.latch.watch(entered.map_err(error))?;
+        self.latch.watch_sync(entered.map_err(error))?;
         let folder = folder.to_string();
         disk.sync(Event::SyncDirectory { folder });
         Ok(())
@@ -588,13 +588,21 @@ impl StorageFile for SimulatedFile {
     fn write_after_failure(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.handle.check_transfer(offset, std::iter::once(bytes))?;
         let alignment_bytes = self.handle.alignment_bytes;
-        self.handle.change_after_failure(|| {
+        let write = || {
             let buffers = [IoSlice::new(bytes)];
             write_fully(&buffers, offset, alignment_bytes, |buffers, offset| {
                 self.raw_write(buffers, offset)
-            })?;
-            self.raw_sync()
-        })
+            })
+        };
+        self.handle.change_after_failure(write, || self.raw_sync())
+    }
+
+    fn lacks_room(&self) -> bool {
+        self.handle.lacks_room()
+    }
+
+    fn resume(&self) {
+        self.handle.resume();
     }
 
     fn truncate(&self, size_bytes: u64) -> Result<()> {
