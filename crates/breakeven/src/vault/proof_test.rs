@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::pool::{Pool, PoolOptions};
 use crate::storage::proof::{self, CrashFloors, Found, digest};
 pub(super) use crate::storage::proof::{State, Subject};
+use crate::storage::simulated::{Fault, FaultKind};
 use crate::storage::{MemoryStorage, SimulatedDisk, Storage};
 
 use super::contents::Chunks;
@@ -533,6 +534,32 @@ fn every_flipped_bit_is_found_by_verify_and_never_returned() {
     });
     println!("flipped {tried} bits");
     assert!(tried > 20_000, "{tried}");
+}
+
+/// A process that can open no more files has not read the objects, and calls none of them damaged.
+#[test]
+fn what_cannot_be_read_is_not_called_damaged() {
+    let (disk, _) = small_vault();
+    let mut struck = 0;
+    loop {
+        let vault = open_seeded(disk.start_process(), 0).unwrap();
+        disk.set_fault(Some(Fault {
+            kind: FaultKind::TooManyFiles,
+            first_call: struck,
+            is_lasting: true,
+        }));
+        let verified = vault.verify(&pool(), VerifyOptions::default(), &mut |_| ());
+        if disk.fault_call_count() <= struck {
+            let damages = verified.unwrap().damages;
+            assert!(damages.is_empty(), "{damages:?}");
+            break;
+        }
+        verified.unwrap_err();
+        disk.set_fault(None);
+        struck += 1;
+    }
+    println!("{struck} calls found no descriptor");
+    assert!(struck > 10, "{struck}");
 }
 
 fn proof_flips(disk: &SimulatedDisk, check: &mut dyn FnMut(Arc<dyn Storage>, &str)) {

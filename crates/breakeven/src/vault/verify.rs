@@ -19,7 +19,8 @@ use super::pack::{
 };
 use super::record::{Record, Snapshot};
 use super::{
-    CONFIG, CONFIG_BYTES_MAX, Damage, LOCK, Progress, RECORD, RECORD_BYTES_MAX, Vault, object,
+    CONFIG, CONFIG_BYTES_MAX, Damage, LOCK, Progress, RECORD, RECORD_BYTES_MAX, Vault, is_damage,
+    object,
 };
 
 /// Folders within folders that are followed: twice what a path of 4,096 bytes can hold.
@@ -62,13 +63,20 @@ pub struct Verified {
 }
 
 impl Verified {
-    fn note<T>(&mut self, name: &str, result: Result<T>) -> Option<T> {
-        result
-            .map_err(|error| {
+    /// Notes damage of an object.
+    ///
+    /// # Errors
+    /// Those of a far end that does not answer: the object may be whole.
+    fn note<T>(&mut self, name: &str, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if is_damage(&error) => {
                 let (name, reason) = (name.to_string(), error.to_string());
                 self.damages.push(Damage { name, reason });
-            })
-            .ok()
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -76,7 +84,7 @@ impl Vault {
     /// Reads the vault and says what is damaged.
     ///
     /// # Errors
-    /// Those of listing the far end, and [`crate::Error::Limit`] for an index that does not fit; damage is no error here.
+    /// Those of a far end that does not answer, and [`crate::Error::Limit`] for an index that does not fit. Damage is no error here.
     pub fn verify(
         &self,
         pool: &Pool,
@@ -101,7 +109,7 @@ impl Vault {
         verified.bytes = self.verify_packs(pool, &index, packs, &mut verified, progress)?;
         let phase = "following snapshots";
         self.follow_all(&index, phase, progress, &mut |_| (), &mut |epoch, ended| {
-            verified.note(&object("snapshots", epoch), ended);
+            verified.note(&object("snapshots", epoch), ended)?;
             verified.snapshots += 1;
             Ok(())
         })?;
@@ -144,8 +152,8 @@ impl Vault {
         let mut done = 0;
         stage.run(packs, |read| {
             let (pack, read, copy) = read?;
-            verified.note(&copy_name(&object_name(pack.name)), copy);
-            if let Some(chunks) = verified.note(&object_name(pack.name), read) {
+            verified.note(&copy_name(&object_name(pack.name)), copy)?;
+            if let Some(chunks) = verified.note(&object_name(pack.name), read)? {
                 verified.chunks += chunks;
             }
             verified.packs += 1;
@@ -161,14 +169,14 @@ impl Vault {
     fn verify_small(&self, verified: &mut Verified) -> Result<()> {
         let config = self.far.read(CONFIG, CONFIG_BYTES_MAX);
         let config = config.and_then(|it| right(it == self.config));
-        verified.note(CONFIG, config);
+        verified.note(CONFIG, config)?;
         for copy in self.far.list(COPIES)? {
             // Those of packs are read with the packs.
             if Id::from_hex(&copy.name).is_none() {
                 let name = format!("{COPIES}/{}", copy.name);
                 let bytes = self.far.read(&name, RECORD_BYTES_MAX);
                 let checked = bytes.and_then(|it| right(self.is_right_copy(&copy.name, &it)));
-                verified.note(&name, checked);
+                verified.note(&name, checked)?;
             }
         }
         for key in self.far.list("keys")? {
@@ -177,7 +185,7 @@ impl Vault {
             verified.note(
                 &name,
                 record.and_then(|record| self.keys.master.check_record(&record)),
-            );
+            )?;
         }
         for epoch in self.epochs("locks")? {
             let name = object("locks", epoch);
@@ -185,13 +193,13 @@ impl Vault {
             verified.note(
                 &name,
                 lock.and_then(|lock| self.keys.open(LOCK, &name, &lock)),
-            );
+            )?;
         }
         for epoch in self.epochs("snapshots")? {
             let name = object("snapshots", epoch);
             let record = self.far.read(&name, RECORD_BYTES_MAX);
             let record = record.and_then(|it| self.keys.open(RECORD, &name, &it));
-            verified.note(&name, record.and_then(|it| Record::read(&it)));
+            verified.note(&name, record.and_then(|it| Record::read(&it)))?;
         }
         Ok(())
     }
@@ -211,7 +219,7 @@ impl Vault {
                 continue;
             };
             let object = object_name(name);
-            verified.note(&object, verify_name(&*self.far, &object, name));
+            verified.note(&object, verify_name(&*self.far, &object, name))?;
         }
         Ok(())
     }
