@@ -61,7 +61,7 @@ features: ## whether the library builds with its default features, for the cache
 	cargo clippy --locked -p breakeven -- -D warnings
 	cargo clippy --locked -p breakeven --no-default-features --features cache -- -D warnings
 	cargo clippy --locked -p breakeven --all-features -- -D warnings
-	cargo test --locked -p breakeven --lib --no-default-features --features cache
+	cargo test --locked -p breakeven --lib --no-default-features --features cache -- cache::
 
 licences:
 	@tools/setup build
