@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
@@ -111,13 +112,7 @@ fn a_file_or_an_archive_goes_to_standard_output() {
     let output = run(path, &format!("{VAULT} dump 1:{games} --archive tar"));
     assert!(output.status.success());
     let target = path.join("unpacked");
-    fs::create_dir(&target).expect("a folder");
-    fs::write(path.join("games.tar"), &output.stdout).expect("a file");
-    let unpacked = Command::new("tar")
-        .args(["-x", "-f", "../games.tar"])
-        .current_dir(&target)
-        .status();
-    assert!(unpacked.expect("tar").success());
+    untar(&output.stdout, &target);
     let same = |name: &str| {
         let [was, is] = [path.join("srv/games"), target.clone()].map(|it| it.join(name));
         assert!(
@@ -160,17 +155,27 @@ fn an_archive_goes_on_behind_a_damaged_file() {
         message.contains("one/data: zeros from its damage on"),
         "{message}"
     );
-    fs::write(path.join("games.tar"), &output.stdout).expect("a file");
-    let unpacked = Command::new("tar")
-        .args(["-x", "-f", "games.tar"])
-        .current_dir(path)
-        .status();
-    assert!(unpacked.expect("tar").success());
-    assert_eq!(fs::read(path.join("one/new")).expect("a file"), b"new\n");
+    let target = path.join("unpacked");
+    untar(&output.stdout, &target);
+    assert_eq!(fs::read(target.join("one/new")).expect("a file"), b"new\n");
     assert_eq!(
-        fs::read(path.join("one/data")).expect("a file"),
+        fs::read(target.join("one/data")).expect("a file"),
         [0; 300_000]
     );
+}
+
+/// Unpacks an archive into a new folder.
+fn untar(archive: &[u8], folder: &Path) {
+    fs::create_dir(folder).expect("a folder");
+    let mut tar = Command::new("tar");
+    tar.args(["-x", "-f", "-", "-C"])
+        .arg(folder)
+        .stdin(Stdio::piped());
+    let mut tar = tar.spawn().expect("tar");
+    let mut input = tar.stdin.take().expect("a pipe");
+    input.write_all(archive).expect("tar reads");
+    drop(input);
+    assert!(tar.wait().expect("tar ends").success());
 }
 
 #[test]
@@ -194,16 +199,9 @@ fn an_archive_has_hard_links_long_names_and_what_is_not_utf_8() {
         message.contains("srv/games/socket: an archive has no sockets"),
         "{message}"
     );
-    fs::write(path.join("all.tar"), &output.stdout).expect("a file");
-    fs::create_dir(path.join("unpacked")).expect("a folder");
-    let unpacked = Command::new("tar")
-        .args(["-x", "-f", "../all.tar"])
-        .current_dir(path.join("unpacked"))
-        .status();
-    assert!(unpacked.expect("tar").success());
-    let back = path
-        .join("unpacked")
-        .join(games.strip_prefix("/").expect("a path"));
+    let target = path.join("unpacked");
+    untar(&output.stdout, &target);
+    let back = target.join(games.strip_prefix("/").expect("a path"));
     assert_eq!(fs::read(back.join(strange)).expect("a file"), b"strange");
     let inode = |path: &Path| {
         std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).expect("it is there"))

@@ -128,15 +128,17 @@ impl Vault {
 
     /// Puts an object that is gone again as its copy is; says whether that one is whole.
     pub(super) fn put_back(&self, object: &str) -> Result<bool> {
-        let read = self
-            .far
-            .read(&copy_name(object), 2 * PACK_BYTES_LIMIT as u64);
-        let bytes = unless_damaged(read)?.filter(|bytes| self.is_right(object, bytes));
-        let Some(bytes) = bytes else {
+        let Some(bytes) = self.whole_bytes(object, &copy_name(object))? else {
             return Ok(false);
         };
         self.far.put(object, &bytes)?;
         Ok(true)
+    }
+
+    /// Returns the bytes of an object that lie under its own name or its copy's; nothing if they are damaged.
+    fn whole_bytes(&self, object: &str, name: &str) -> Result<Option<Vec<u8>>> {
+        let read = self.far.read(name, 2 * PACK_BYTES_LIMIT as u64);
+        Ok(unless_damaged(read)?.filter(|bytes| self.is_right(object, bytes)))
     }
 
     /// Gives an object the copy that it lacks; says whether it lacked one.
@@ -193,10 +195,8 @@ impl Vault {
                 COPIES => (&copy, &original),
                 _ => (&original, &copy),
             };
-            let bytes = match self.far.read(whole, 2 * PACK_BYTES_LIMIT as u64) {
-                Ok(bytes) if self.is_right(&original, &bytes) => bytes,
-                Err(error) if !is_damage(&error) => return Err(error),
-                _ => continue,
+            let Some(bytes) = self.whole_bytes(&original, whole)? else {
+                continue;
             };
             let (folder, name) = damaged.rsplit_once('/').unwrap_or(("", damaged));
             self.far.delete(folder, &[name.to_string()])?;
