@@ -3,7 +3,8 @@
  *     meddle FOLDER [kill=N] [CALL=ERRNO]... -- PROGRAM [ARGUMENT]...
  *
  * `kill=N` ends the program by SIGKILL in place of its Nth changing call; `close=122` refuses every close of a file that
- * was opened for writing, and so on with the names in the table. The program's other calls, and its calls on other files,
+ * was opened for writing, and so on with the names in the table. `sync-folder=22` refuses each sync of a folder, which is
+ * not counted. The program's other calls, and its calls on other files,
  * are its own. When it ends, `meddle: N calls` is said on standard error, and its exit code is passed on: 128 and the
  * signal's number where a signal ended it, 125 where the system does not let anybody meddle.
  *
@@ -25,11 +26,12 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum kind { BY_DESCRIPTOR, BY_PATH, OPENING };
+enum kind { BY_DESCRIPTOR, OF_FOLDER, BY_PATH, OPENING };
 
 static struct call {
     const char *name;
@@ -46,6 +48,7 @@ static struct call {
     {"allocate", __NR_fallocate, BY_DESCRIPTOR, 0},
     {"sync", __NR_fsync, BY_DESCRIPTOR, 0},
     {"sync", __NR_fdatasync, BY_DESCRIPTOR, 0},
+    {"sync-folder", __NR_fsync, OF_FOLDER, 0},
     {"close", __NR_close, BY_DESCRIPTOR, 0},
     {"chmod", __NR_fchmod, BY_DESCRIPTOR, 0},
     {"chmod", __NR_fchmodat, BY_PATH, 0},
@@ -164,6 +167,14 @@ static int is_written(pid_t process, int descriptor) {
     return (flags & O_ACCMODE) != O_RDONLY;
 }
 
+/* Returns whether a descriptor of a process is of a folder. */
+static int is_folder(pid_t process, int descriptor) {
+    char name[64];
+    struct stat status;
+    snprintf(name, sizeof name, "/proc/%d/fd/%d", process, descriptor);
+    return stat(name, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
 /* Returns the call, if it changes something that is watched. */
 static struct call *watched(const struct seccomp_notif *request) {
     for (int at = 0; at < CALLS; at++) {
@@ -173,7 +184,15 @@ static struct call *watched(const struct seccomp_notif *request) {
         }
         switch (call->kind) {
         case BY_DESCRIPTOR:
-            return is_written(request->pid, (int)request->data.args[0]) ? call : NULL;
+            if (is_written(request->pid, (int)request->data.args[0])) {
+                return call;
+            }
+            break;
+        case OF_FOLDER:
+            if (call->error != 0 && is_folder(request->pid, (int)request->data.args[0])) {
+                return call;
+            }
+            break;
         case BY_PATH:
             return call;
         case OPENING:

@@ -27,6 +27,7 @@ const NO_MEDDLING: i32 = 125;
 const DEADLINE_SECONDS: &str = "300";
 const EDQUOT: &str = "122";
 const EIO: &str = "5";
+const EINVAL: &str = "22";
 
 /// Builds `meddle.c` once; none where the system does not allow to meddle with calls.
 fn meddle() -> Option<&'static Path> {
@@ -322,6 +323,41 @@ fn a_killed_command_leaves_nothing_or_all_of_what_it_makes() {
     }
     println!("{killed} commands were killed");
     assert!(killed >= 50, "only {killed}");
+}
+
+/// File systems of networks and of processes may sync no folder.
+#[test]
+fn a_folder_that_cannot_be_synced_is_no_failure() {
+    let Some(meddle) = meddle() else {
+        return;
+    };
+    let place = Place::new();
+    let has_databases = place.add_databases();
+    place.add_vault();
+    let rule = format!("sync-folder={EINVAL}");
+    let made = |line: &str| {
+        let output = place.meddled(meddle, &rule, line).output();
+        let output = output.expect("it starts");
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", said(&output));
+    };
+    let databases = DATABASES.iter().filter(|_| has_databases);
+    for making in MAKINGS.iter().chain(databases) {
+        let old = fs::read(place.at(making.made)).ok();
+        let output = place.run(making.line);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let whole = fs::read(place.at(making.made)).expect("what is made");
+        let restore = || match &old {
+            Some(old) => fs::write(place.at(making.made), old).expect("room"),
+            None => fs::remove_file(place.at(making.made)).expect("a file"),
+        };
+        restore();
+        made(making.line);
+        check_whole(&place, making, &whole, making.line);
+        restore();
+    }
+    for line in ["init", "add tree", "add tree", "forget --keep-last 1", "gc"] {
+        made(&format!("vault -r other -p password {line}"));
+    }
 }
 
 /// Each line writes to a file, which is standard output where the line does not say another.

@@ -18,7 +18,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::descriptor::above_streams;
 use super::unfinished::{MADE, MakingFolder, make};
-use super::{FileSystem, LockKind, closing, is_zero, locks};
+use super::{FileSystem, LockKind, closing, is_zero, locks, real};
 use crate::error::{Error, Result};
 
 /// The mode of a file that is its owner's alone until it has its own.
@@ -227,7 +227,8 @@ impl Drop for Partial {
 /// [`Error::Io`] with the path.
 pub fn sync_folder(path: &Path) -> Result<()> {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-    let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|it| it.sync_all());
+    let opened = File::open(folder.unwrap_or(Path::new(".")));
+    let synced = opened.and_then(|it| Ok(real::sync_folder(&it)?));
     synced.map_err(|error| Error::io("sync the folder of", path, error))
 }
 

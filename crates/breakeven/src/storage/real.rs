@@ -301,7 +301,7 @@ impl Storage for RealStorage {
             retry_on_intr(|| rustix::fs::openat(&found, ".", flags, mode))
         };
         let synced = match open(OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
-            Ok(folder) => retry_on_intr(|| rustix::fs::fsync(&folder)),
+            Ok(folder) => sync_folder(&folder),
             // A process that may write a folder and not read it has no descriptor to sync. So all of the file system is
             // synced.
             Err(Errno::ACCESS) => {
@@ -316,6 +316,17 @@ impl Storage for RealStorage {
 
     fn has_locks(&self) -> bool {
         self.system().is_ok_and(|it| it == FileSystem::Local)
+    }
+}
+
+/// Makes the names in an open folder durable. A file system of a network or of a process may sync no folder alone. Then
+/// all of it is synced.
+pub(super) fn sync_folder(folder: &impl AsFd) -> rustix::io::Result<()> {
+    match retry_on_intr(|| rustix::fs::fsync(folder)) {
+        Err(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS) => {
+            retry_on_intr(|| rustix::fs::syncfs(folder))
+        }
+        synced => synced,
     }
 }
 
