@@ -97,7 +97,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     } else {
         screen::render(&report)
     };
-    // The page first: whoever has read enough of the text still wants it.
+    // The page comes first: a user who has read enough of the text still wants it.
     if let Some(path) = &typed.report {
         page::write_report(path, &report)?;
     }
@@ -108,7 +108,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
 /// Tells of files that are missing or wrong before anything is measured.
 fn check_paths(paths: &[PathBuf]) -> Result<()> {
     for path in paths {
-        // A missing path, or one that is a device, is reported before a probe of some other folder makes the user wait.
+        // A missing path or a device is reported before the probe of another folder makes the user wait.
         let context = || format!("look at {}", quoted(&path));
         let metadata = path.metadata().with_context(context)?;
         if let Some(kind) = special_kind(&metadata) {
@@ -137,7 +137,7 @@ fn gather_setting(typed: &Typed, prices: PriceFile, medium: Medium) -> Result<Se
     })
 }
 
-/// Turns what was typed into what is meant on this machine.
+/// Resolves the typed options to values for this machine.
 fn resolve(typed: &Typed, setting: &Setting, time_left: Duration) -> AdviseOptions {
     let (low, high) = typed.reads;
     let mut sample = SampleOptions {
@@ -214,12 +214,12 @@ fn of_paths(typed: &Typed, time: Duration, stop: &AtomicBool, bar: &ProgressBar)
     notes
 }
 
-/// Bytes that are looked at first, of a database or an image, to see how long more would take.
+/// Bytes of a database or an image that are looked at first, to see how long the rest would take.
 const FORESEEN_BYTES_MIN: u64 = 4 << 20;
-/// Bytes of it that are looked at in all: more tells little more.
+/// The most bytes of it that are looked at: more of them tell little more.
 const FORESEEN_BYTES_MAX: u64 = 64 << 20;
 
-/// Looks at as many bytes of a file as fit into the time; at some of them in any case.
+/// Looks at as many bytes of a file as fit into the time, and always at some.
 fn as_much_as_fits<T>(path: &Path, time: Duration, look: impl Fn(u64) -> Option<T>) -> Option<T> {
     let file_bytes = path.metadata().ok()?.len();
     let begun = Instant::now();
@@ -234,7 +234,8 @@ fn as_much_as_fits<T>(path: &Path, time: Duration, look: impl Fn(u64) -> Option<
     }
 }
 
-/// The predicted size of a SQLite database as a compressed one; none where it cannot be known, or was stopped.
+/// The predicted size of a SQLite database as a compressed one; `None` where it is unknown or the prediction was
+/// stopped.
 fn foreseen(path: &Path, time: Duration, stop: &AtomicBool) -> Option<String> {
     let found = as_much_as_fits(path, time, |bytes_max| {
         crate::db::foresee(path, bytes_max, stop).ok()
@@ -295,7 +296,7 @@ pub fn choose_power(watts: Option<(f64, f64)>, machine: &Machine) -> Result<Ener
     Ok(EnergyMeter::choose(&options, machine, Clock::real())?)
 }
 
-/// The medium the data lies on: named, imported, or probed where the first path is.
+/// The medium of the data: named, imported, or probed where the first path is.
 fn choose_medium(
     typed: &Typed,
     (time_max, data_bytes): (Duration, u64),
@@ -347,23 +348,23 @@ fn choose_medium(
     }
 }
 
-/// The most that is written to measure the medium, the scratch file's first filling counted: as much as there is data,
-/// within these. Of the least half is the file, slices of 16 KiB take 8 MiB, and the rest is for a stream.
+/// The most bytes written to measure the medium, with the first filling of the scratch file: as many as there is data,
+/// within these bounds. Half of the smaller bound is the file, slices of 16 KiB take 8 MiB, and the rest is for a
+/// stream.
 const PROBE_BYTES_MIN: u64 = 32 << 20;
 const PROBE_BYTES_MAX: u64 = 64 << 20;
 
-/// Taken for a medium that could not be measured: the usual thing today.
+/// The assumed medium where none could be measured: the usual one today.
 const ASSUMED_MEDIUM: &str = MEDIUM_ASSUMED;
 
-/// The medium taken for granted, named as such wherever it is shown.
+/// The assumed medium, named as such wherever it is shown.
 fn assumed_medium() -> Result<Medium> {
     let mut medium: Medium = ASSUMED_MEDIUM.parse()?;
     medium.name.push_str(", assumed");
     Ok(medium)
 }
 
-/// Says whether a folder just may not be written by this user, or has no room; anything else wants
-/// attention.
+/// Returns whether this user may not write to a folder, or it has no room; any other error needs attention.
 fn not_ours_to_write(error: &breakeven::Error) -> bool {
     use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     match error {
@@ -371,7 +372,7 @@ fn not_ours_to_write(error: &breakeven::Error) -> bool {
             source.kind(),
             PermissionDenied | QuotaExceeded | ReadOnlyFilesystem | StorageFull
         ),
-        // Of the options only the room may be wrong.
+        // Of the options, only the room can be wrong here.
         breakeven::Error::Invalid { what, .. } => *what == "probe",
         _ => false,
     }
@@ -382,7 +383,7 @@ fn import_fio(path: &Path) -> Result<Medium> {
     let context = || format!("fio results {}", quoted(&path));
     let mut bytes = Vec::new();
     let file = File::open(path).with_context(context)?;
-    // One byte more than the importer takes, so that it is the one to refuse a larger file.
+    // One byte more than the importer takes, so that the importer refuses a larger file.
     file.take(FIO_JSON_BYTES_MAX as u64 + 1)
         .read_to_end(&mut bytes)
         .with_context(context)?;
@@ -437,7 +438,7 @@ struct Shown {
 
 impl Shown {
     fn show(&mut self, progress: &Progress<'_>) {
-        // The first answer comes within five seconds; after that it is refined before one's eyes.
+        // The first answer comes within five seconds and is then refined on the screen.
         if !self.bar.is_hidden() && Instant::now() >= self.next {
             self.headline = progress.headline();
             self.next = Instant::now() + Duration::from_secs(2);

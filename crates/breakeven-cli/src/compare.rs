@@ -1,5 +1,4 @@
-//! `breakeven compare`: reads two reports, prints what changed, and says by its exit code whether a
-//! verdict did.
+//! `breakeven compare`: reads two reports and prints the changes. Its exit code says whether a verdict changed.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

@@ -51,7 +51,7 @@ pub fn run(command: &DbCommand) -> Result<ExitCode> {
     }
 }
 
-/// A file as the library names it: its folder, and its name there.
+/// A file as the library names it: its folder, and its name in that folder.
 struct Named {
     storage: Arc<dyn Storage>,
     name: String,
@@ -72,7 +72,7 @@ impl Named {
         Ok(file.status()?.mode & 0o777)
     }
 
-    /// Takes it for a compressed database that is only read.
+    /// Opens it as a compressed database that is only read.
     fn store(&self, mode: u32) -> Result<Arc<PageStore>> {
         self.store_with(PageOptions {
             is_read_only: true,
@@ -140,7 +140,7 @@ impl Shown {
         })
     }
 
-    /// Leaves Ctrl-C what it is: the end of the process.
+    /// Leaves Ctrl-C its usual effect, the end of the process.
     fn of_what_may_be_killed() -> Shown {
         let target = match io::stderr().is_terminal() {
             true => ProgressDrawTarget::stderr_with_hz(4),
@@ -182,7 +182,7 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     }
     let before = connection.space()?;
     connection.trim()?;
-    // Moving takes long: a user in a hurry need not wait for it.
+    // Moving takes long, and a user in a hurry need not wait for it.
     let shown = Shown::of_what_may_be_killed();
     let rewritten = connection.rewrite(&mut |done, total| shown.tell(done, total));
     shown.bar.finish_and_clear();
@@ -219,7 +219,7 @@ fn bring_in(
     let (from, to) = (Named::new(source)?, Named::new(database)?);
     let shown = Shown::new()?;
     let names = (from.name.as_str(), to.name.as_str());
-    // Nobody is to read a copy who may not read the source.
+    // A user who may not read the source may not read a copy of it.
     let target = PageOptions {
         mode: from.mode()?,
         ..options(codec)?
@@ -288,7 +288,7 @@ fn bring_out(database: &Path, target: &Path, skips_damaged: bool) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names what is zeros in a copy.
+/// Names the parts of a copy that are zeros.
 fn tell_unreadable(database: &Path, unreadable: &Unreadable) {
     let database = quoted(&database);
     for (start, why) in &unreadable.blocks {
@@ -419,7 +419,7 @@ fn size(bytes: u64) -> String {
     text::size(bytes as f64)
 }
 
-/// Returns the ratio of the stored bytes.
+/// Returns the ratio as text.
 fn share(space: &Space) -> String {
     let ratio = space.logical_bytes as f64 / space.stored_bytes.max(1) as f64;
     format!("ratio {ratio:.2}")

@@ -16,7 +16,7 @@ fn absolute(name: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// The folder for data to remember, and not to throw away as a cache may be; `None` where there is no home.
+/// The folder for data that must not be thrown away as a cache may be; `None` where there is no home.
 #[cfg(feature = "vault")]
 pub fn state_folder() -> Option<PathBuf> {
     let folder =
@@ -31,10 +31,10 @@ pub fn cache_folder() -> Option<PathBuf> {
         .or_else(|| Some(absolute("HOME")?.join(".cache/breakeven")))
 }
 
-/// Returns a flag that is raised by the signals which ask for the end; a second one is the end.
+/// Returns a flag that the terminating signals raise; a second such signal ends the program.
 ///
-/// A signal that was ignored from the start stays ignored, as a hang-up by `nohup`, or a terminal's signal to a script
-/// that goes on in the background.
+/// A signal that was ignored from the start stays ignored. Such are a hang-up under `nohup`, and a terminal's signal to
+/// a script that goes on in the background.
 pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
@@ -47,8 +47,9 @@ pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Lets a write beyond the limit of a file's length (`ulimit -f`) fail, as one to a full disk does. Without this it
-/// would end the program. It is caught and not ignored, which programs that are started from here would inherit.
+/// Lets a write beyond the limit of a file's length (`ulimit -f`) fail, as one to a full disk does. Without this the
+/// signal would end the program. The signal is caught and not ignored, because programs that are started from here
+/// would inherit the latter.
 pub fn outlive_file_limit() -> Result<()> {
     if !is_ignored(SIGXFSZ) {
         flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).context("catch a signal")?;
@@ -62,7 +63,7 @@ pub fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Returns what Linux tells of this process under a name.
+/// Returns the value that Linux reports for this process under a name.
 pub fn process_status(name: &str) -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let value = status.lines().find_map(|line| line.strip_prefix(name))?;

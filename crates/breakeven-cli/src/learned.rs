@@ -7,7 +7,7 @@ use breakeven::quoted::quoted;
 
 use crate::{environment, standard};
 
-/// Returns what earlier runs learned of the machine's codecs.
+/// Returns the learned profile of the machine's codecs from earlier runs.
 pub fn load(machine: &Machine) -> Profile {
     let Some(folder) = environment::cache_folder() else {
         return Profile::default();
@@ -20,7 +20,7 @@ pub fn load(machine: &Machine) -> Profile {
     learned.profile
 }
 
-/// Keeps it for the next run. It is a convenience: an answer is not withheld because of it, and a quiet run says
+/// Keeps it for the next run. The file is a convenience: no answer is withheld because of it, and a quiet run says
 /// nothing about it.
 pub fn keep(profile: &Profile, machine: &Machine, is_quiet: bool) {
     let Some(folder) = environment::cache_folder() else {

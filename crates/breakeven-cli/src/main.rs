@@ -1,7 +1,8 @@
 //! The binary `breakeven`: reads the command line and the environment, calls the library, prints.
 //!
-//! Exit codes: 0 good, 1 the answer is no or the data is bad, 2 usage. `compare` keeps 1 for a changed verdict and says
-//! 2 to bad data as well. A reader of standard output that left is no error, and makes a success of no failure.
+//! Exit codes: 0 good, 1 the answer is no or the data is bad, 2 usage. `compare` keeps 1 for a changed verdict and
+//! returns 2 for bad data as well. A reader of standard output that left is no error, and does not turn a failure into
+//! a success.
 
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -44,7 +45,7 @@ use options::{Command, DbCommand, DiskCommand, Options};
 fn main() -> ExitCode {
     memory::share_where_limited();
     let program = std::env::args_os().next().unwrap_or_default();
-    // To scripts of zstd, all that is wrong is 1.
+    // For scripts of zstd, every error is 1.
     let usage = match zstd::stands_in(&program.to_string_lossy()) {
         true => 1,
         false => 2,
@@ -76,14 +77,14 @@ fn main() -> ExitCode {
         Command::Compare(_) => 2,
         _ => 1,
     };
-    // Nobody waits to hear that there is nothing to print to.
+    // There is nobody to read that there is nothing to print to.
     let ready = environment::outlive_file_limit().and_then(|()| match prints(&options.command) {
         true => standard::check(),
         false => Ok(()),
     });
     let code = match ready.and_then(|()| run(options.command)) {
         Ok(code) => code,
-        // As with every program that writes a stream, a script learns that not all of it was read.
+        // A script learns that not all of the stream was read, as from every program that writes one.
         Err(error) if error.is::<standard::ReaderGone>() => {
             let _ = emulate_default_handler(SIGPIPE);
             ExitCode::from(failure)
@@ -99,11 +100,11 @@ fn main() -> ExitCode {
     end(code, failure)
 }
 
-/// Returns the parser's message, with the typed text quoted: a name is a line of its own nowhere.
+/// Returns the parser's message with the typed text quoted, so that no name starts a line of its own.
 fn refusal(text: &str) -> String {
     std::env::args_os().fold(text.to_string(), |text, typed| {
         let typed = typed.to_string_lossy();
-        // It names the value of `--option=value` apart.
+        // The parser names the value of `--option=value` apart.
         let value = typed.split_once('=').map(|(_, value)| value);
         [Some(&*typed), value]
             .into_iter()
@@ -141,7 +142,7 @@ fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-/// Returns whether a command prints a report. Where data may go, the target says so itself.
+/// Returns whether a command prints a report. For commands that write data, the target says so itself.
 fn prints(command: &Command) -> bool {
     match command {
         Command::Pack(options) => options.ledger,
@@ -159,7 +160,7 @@ fn prints(command: &Command) -> bool {
     }
 }
 
-/// Ends the use of standard output. A loss there makes a failure of a success, and nothing of a failure.
+/// Ends the use of standard output. A loss there turns a success into a failure, and leaves a failure as it is.
 fn end(code: ExitCode, failure: u8) -> ExitCode {
     match standard::finish() {
         Err(error) => {
@@ -173,7 +174,7 @@ fn end(code: ExitCode, failure: u8) -> ExitCode {
     }
 }
 
-/// Returns what went wrong and why, each cause once: ours state theirs themselves.
+/// Returns the error and its causes, each once: our own errors state their causes themselves.
 fn describe(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
         let cause = cause.to_string();

@@ -1,4 +1,4 @@
-//! `breakeven man` and `breakeven completions SHELL`: what `make install` puts beside the program,
+//! `breakeven man` and `breakeven completions SHELL`: the files that `make install` puts beside the program. Both are
 //! made from the one table of options.
 
 use std::io::{self, Write as _};
@@ -129,7 +129,7 @@ mod tests {
                 .iter()
                 .find(|section| section.starts_with(&title))
                 .unwrap_or_else(|| panic!("no section {title}"));
-            // roff writes a hyphen that is to stay one with a backslash.
+            // roff marks a hyphen that must stay one with a backslash.
             let text = section.replace('\\', "");
             assert!(
                 text.contains(&format!("--{option}")),

@@ -45,7 +45,7 @@ pub struct Options {
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[command(
@@ -100,7 +100,7 @@ pub enum Command {
     Bench(Box<BenchOptions>),
     /// Keep SQLite databases compressed: bring them in and out, look at them
     Db {
-        /// What to do
+        /// The command
         #[command(subcommand)]
         command: DbCommand,
     },
@@ -304,7 +304,7 @@ pub struct DiskResizeOptions {
     pub discard: bool,
 }
 
-/// What `breakeven db` does. No SQLite is needed; programs use what it makes by the extension
+/// Commands of `breakeven db`. They need no SQLite. Programs use the databases through the extension
 /// `libbreakeven_sqlite`, as `docs/sqlite.md` says.
 #[derive(Debug, Subcommand)]
 pub enum DbCommand {
@@ -366,7 +366,7 @@ pub enum DbCommand {
         #[arg(value_name = "DATABASE")]
         database: PathBuf,
 
-        /// Method for pages that never moved before; by default each kind of page is as dense as is worth the wait
+        /// Method for pages that never moved before; by default each kind of page gets the densest method that is worth its wait
         #[arg(long, value_name = "METHOD")]
         codec: Option<String>,
     },
@@ -386,7 +386,7 @@ pub enum DbCommand {
     },
 }
 
-/// What a load asks for.
+/// Shapes of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BenchShape {
     /// Gets of 20 keys
@@ -411,7 +411,7 @@ pub struct BenchOptions {
     #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:11211")]
     pub address: String,
 
-    /// What is asked
+    /// The shape of the requests
     #[arg(long, value_name = "SHAPE", value_enum, default_value = "batched")]
     pub shape: BenchShape,
 
@@ -476,7 +476,7 @@ pub struct BenchOptions {
     pub json: bool,
 }
 
-/// What counts most in the one-sentence answer.
+/// The cost that counts most in the one-sentence answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preference {
     /// Least money over the days kept: processor, energy and space together
@@ -518,7 +518,7 @@ pub struct AdviseOptions {
     #[arg(long, value_name = "N[..M]", default_value = "2..4", value_parser = parse_range)]
     pub reads: (f64, f64),
 
-    /// What counts most in the one-sentence answer
+    /// The cost that counts most in the one-sentence answer
     #[arg(long, value_name = "WHAT", value_enum, default_value = "money")]
     pub prefer: Preference,
 
@@ -676,7 +676,7 @@ pub struct CompareOptions {
     pub json: bool,
 }
 
-/// What `pack`, `unpack` and `cat` share, as `zstd` has it.
+/// Options that `pack`, `unpack` and `cat` share with `zstd`.
 #[derive(Clone, Debug, Args)]
 pub struct FileOptions {
     /// Files; standard input for - or without any
@@ -722,7 +722,7 @@ pub struct FileOptions {
     pub habits: HabitOptions,
 }
 
-/// What money needs to know.
+/// Inputs for costs in money.
 #[derive(Clone, Debug, Args)]
 pub struct MoneyOptions {
     /// How often the stream is read
@@ -775,14 +775,14 @@ pub struct PackOptions {
     #[arg(long, value_name = "[OFFSET+LENGTH:]HINT", value_parser = parse_hint)]
     pub hint: Vec<Hint>,
 
-    /// Days the stream is kept, for what money says
+    /// Days the stream is kept, for its cost in money
     #[arg(long, value_name = "DAYS", default_value = "90", value_parser = parse_positive)]
     pub days: f64,
 
     #[command(flatten)]
     pub money: MoneyOptions,
 
-    /// Print what packing earned against storing raw: seconds, core seconds, bytes, joules, money
+    /// Print the earnings of packing against storing raw: seconds, core seconds, bytes, joules, money
     #[arg(long)]
     pub ledger: bool,
 
@@ -879,7 +879,7 @@ pub struct ExplainOptions {
     #[arg(short = 'T', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
 
-    /// Days it is kept, for what money says
+    /// Days it is kept, for its cost in money
     #[arg(long, value_name = "DAYS", default_value = "90", value_parser = parse_positive)]
     pub days: f64,
 
@@ -1146,7 +1146,7 @@ fn parse_positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads what an access may cost; space is no cost of one.
+/// Reads the metric of an access; space is no cost of one.
 fn parse_metric(text: &str) -> Result<breakeven::advise::Preference, String> {
     use breakeven::advise::Preference::{Energy, Money, Time};
     let found = [Time, Energy, Money]
@@ -1241,8 +1241,7 @@ pub fn parse_policy(text: &str) -> Result<NamedPolicy, String> {
     })
 }
 
-/// Reads the method of a split: the number of one that the cache has anyway, which goes without a level,
-/// or another.
+/// Reads the method of a split: one that the cache has anyway, which needs no level, or another one.
 fn parse_split_method(text: &str) -> Result<(u8, Option<Method>), String> {
     let own = ShardOptions::default().methods;
     let short = |of: &Method| of.to_string().split(':').next() == Some(text);

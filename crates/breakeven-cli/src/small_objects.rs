@@ -1,5 +1,5 @@
-//! `breakeven advise --memcached` and `--values`: what compressing would make of the small objects of a memcached that
-//! runs, or of a file.
+//! `breakeven advise --memcached` and `--values`: the effect of compressing the small objects of a running memcached,
+//! or of a file.
 //!
 //! It reads only keys, some values and the counters of a server. It uses the commands that leave no trace in the
 //! server's order of eviction (`lru_crawler metadump`, `mg` with `u`).
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::options::AdviseOptions;
 
-/// Values that are looked at, and their bytes.
+/// The most values that are looked at, and their bytes.
 const SAMPLE_VALUES: usize = 20_000;
 const SAMPLE_BYTES: usize = 64 << 20;
 /// Values that are asked for at once.
@@ -114,14 +114,14 @@ fn of_server(address: &str, usual: Prospect, seed: u64) -> Result<Cache> {
     ensure!(!sample.is_empty(), "{address} holds no readable item");
     let sets = number("cmd_set").filter(|sets| *sets > 0);
     let evictions = number("evictions").filter(|count| *count >= 1000);
-    // Where nothing is dropped, more memory finds no more.
+    // Where nothing was evicted, more memory gives no more hits.
     let gets = evictions.and(number("get_hits").zip(number("get_misses")));
     let gets = gets.filter(|(hits, misses)| hits + misses > 0);
     let unfetched =
         evictions.and_then(|count| Some(number("evicted_unfetched")? as f64 / count as f64));
     let prospect = Prospect {
         memory_bytes: number("limit_maxbytes").unwrap_or(usual.memory_bytes),
-        // Of items that are there, where hardly any were dropped.
+        // The share among items that are still there, where hardly any were evicted.
         fetched_share: unfetched
             .map_or(fetched_share, |share| 1.0 - share)
             .clamp(0.0, 1.0),
@@ -142,7 +142,7 @@ fn of_server(address: &str, usual: Prospect, seed: u64) -> Result<Cache> {
     })
 }
 
-/// Lists the keys of a server, keeps some drawn at random, and says which share of its items was fetched.
+/// Lists the keys of a server, keeps some drawn at random, and returns the share of its items that was fetched.
 fn keys(client: &mut Client, seed: u64) -> Result<(Vec<Vec<u8>>, f64)> {
     client.send(b"lru_crawler metadump all\r\n")?;
     let mut random = fastrand::Rng::with_seed(seed);
@@ -155,7 +155,7 @@ fn keys(client: &mut Client, seed: u64) -> Result<(Vec<Vec<u8>>, f64)> {
             Some(("key", key)) => {
                 seen += 1;
                 fetched += u64::from(words.any(|word| word == "fetch=yes"));
-                // Each of those seen is as likely to be kept (Vitter 1985, algorithm R).
+                // Each key seen is as likely to be kept (Vitter 1985, algorithm R).
                 let place = random.u64(..seen) as usize;
                 let key = || decoded(key);
                 if kept.len() < SAMPLE_VALUES {

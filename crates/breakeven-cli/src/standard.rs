@@ -1,16 +1,16 @@
 //! The standard streams: all reading, printing and messages go through here.
 //!
-//! **Standard output** is written through one descriptor, and closed at the end, since a file system may report only
-//! then that it could not write. A failed print of a report is remembered and reported at the end. A reader that left,
-//! or a full disk, changes nothing in the work and results of a command. Data is another matter: there a failed write
-//! ends the command, by [`ReaderGone`] where only the reader left.
+//! **Standard output** is written through one descriptor. It is closed at the end, because some file systems report a
+//! failed write only then. A failed print of a report is remembered and reported at the end. A reader that left, or a
+//! full disk, changes nothing in the work and results of a command. Data is different: a failed write of it ends the
+//! command, by [`ReaderGone`] where only the reader left.
 //!
 //! **Closed streams.** Rust opens `/dev/null` in place of closed ones, before `main`, so that no file gets their
-//! numbers by chance. Reading a stream from nowhere, or losing one, would then pass for success. Before that happens a
-//! file is put there which can only be used the wrong way round, as GNU's `stdopen` does.
+//! numbers by chance. A read from nowhere, or a lost output, would then pass for success. So before that happens, a
+//! file is put there that can only be used in the wrong direction, as GNU's `stdopen` does.
 //!
-//! `unsafe` here: a function that runs before `main`, which the linker must know, and the number of standard output,
-//! which is one of the process's from its start.
+//! `unsafe` here: a function that the linker runs before `main`, and the number of standard output, which the process
+//! has from its start.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -37,9 +37,9 @@ pub const INPUT: &str = "standard input";
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = occupy;
 
-/// Opens a file for each of the three that is closed: one for writing in place of the input, and so on.
+/// Opens a file for each of the three streams that is closed: one for writing in place of the input, and so on.
 extern "C" fn occupy() {
-    // The lowest free number is taken, so that the first that is none of the three ends it.
+    // The system gives the lowest free number, so the first that is none of the three ends the loop.
     while let Ok(file) = open("/dev/null", OFlags::RDONLY, Mode::empty()) {
         match file.as_raw_fd() {
             0 => {
@@ -52,7 +52,7 @@ extern "C" fn occupy() {
     }
 }
 
-/// The reader of the data on standard output left: there is nobody to go on for.
+/// The reader of the data on standard output left, so there is nobody to go on for.
 #[derive(Debug)]
 pub struct ReaderGone;
 
@@ -62,7 +62,7 @@ impl fmt::Display for ReaderGone {
     }
 }
 
-/// Says at once what would be said at the end, where nothing is open to write to.
+/// Reports at once the error that [`finish`] would report, where nothing is open to write to.
 ///
 /// # Errors
 ///
@@ -92,8 +92,8 @@ fn check_open(stream: BorrowedFd<'_>, wrong: OFlags) -> io::Result<()> {
     }
 }
 
-/// Lets a stream wait that was handed down not to, as gzip does: a slow reader is no error. Where it cannot be set, the
-/// first call that would wait says so.
+/// Makes a stream blocking that was handed down as non-blocking, as gzip does: a slow reader is no error. Where that
+/// fails, the first call that would wait reports it.
 fn make_blocking(stream: BorrowedFd<'_>) {
     let flags = fcntl_getfl(stream).unwrap_or(OFlags::empty());
     if flags.contains(OFlags::NONBLOCK) {
@@ -101,11 +101,12 @@ fn make_blocking(stream: BorrowedFd<'_>) {
     }
 }
 
-/// Returns standard output as a file: the only descriptor of it, so that what closing says is heard.
+/// Returns standard output as a file. It is the only descriptor, so that the error of closing it is seen.
 pub fn output() -> Arc<File> {
     static FILE: OnceLock<Arc<File>> = OnceLock::new();
     let file = FILE.get_or_init(|| {
-        // SAFETY: it is open, as `occupy` saw to, and stays so until `finish` ends its use; a static is never dropped.
+        // SAFETY: `occupy` saw to it that it is open, and it stays open until `finish` ends its use; a static is never
+        // dropped.
         let file = unsafe { File::from_raw_fd(1) };
         make_blocking(file.as_fd());
         Arc::new(file)
@@ -116,7 +117,7 @@ pub fn output() -> Arc<File> {
 /// Why something could not be printed: the first reason.
 static UNPRINTED: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Prints a report, or as much of it as can be: what cannot be printed is said by [`finish`].
+/// Prints a report, or as much of it as possible; [`finish`] reports a failure.
 pub fn print(text: impl AsRef<[u8]>) {
     let mut unprinted = UNPRINTED.lock().unwrap_or_else(PoisonError::into_inner);
     if unprinted.is_none() {
@@ -124,7 +125,7 @@ pub fn print(text: impl AsRef<[u8]>) {
     }
 }
 
-/// Ends the use of standard output, which nothing may write to any more.
+/// Ends the use of standard output; nothing may write to it after this.
 ///
 /// # Errors
 ///
@@ -141,14 +142,14 @@ pub fn finish() -> Result<()> {
     outcome.context(OUTPUT)
 }
 
-/// Tells whoever sits there, in one line but for the line feeds of a text that has several: names in it are quoted.
-/// Where nobody can read it any more nothing changes.
+/// Prints a message for people, in one line but for the line feeds of a text that has several; names in it are quoted.
+/// Nothing changes where nobody can read it any more.
 pub fn tell(text: &str) {
     let lines: Vec<String> = text.lines().map(printable).collect();
     let _ = io::stderr().write_all((lines.join("\n") + "\n").as_bytes());
 }
 
-/// Tells what went wrong, under the program's name and in one line, whatever is named there.
+/// Prints an error under the program's name, in one line whatever names are in it.
 pub fn complain(text: impl fmt::Display) {
     tell(&printable(&format!("breakeven: {text}")));
 }

@@ -3,15 +3,15 @@
 /// How methods are picked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Strategy {
-    /// Over as soon as can be.
+    /// Ends as early as possible.
     Fastest,
-    /// As small as can be in this factor of the time it takes uncompressed.
+    /// As small as possible within this factor of the uncompressed time.
     Within(f64),
     /// As small as can be.
     Smallest,
     /// As cheap as can be.
     Money,
-    /// With as few joules as can be.
+    /// Takes as few joules as possible.
     Energy,
 }
 

@@ -48,7 +48,7 @@ impl Terms {
         &self.file.date
     }
 
-    /// Returns what a core's second costs, rent and energy.
+    /// Returns the cost of a core's second, rent and energy.
     pub fn core_second(&self) -> Euros {
         let prices = &self.file.prices;
         let rent = prices.thread_rent(self.file.machine_threads, Seconds(1.0));
@@ -56,14 +56,14 @@ impl Terms {
         rent + prices.cooled_energy_cost(joules)
     }
 
-    /// Returns what keeping bytes for some days costs.
+    /// Returns the cost of keeping bytes for some days.
     pub fn keeping(&self, bytes: f64, days: f64) -> Euros {
         let time = Seconds(days * DAY_SECONDS);
         self.file.prices.storage_cost(bytes, time).total()
     }
 
     /// Returns the cost of seconds and bytes in joules, over a link or, without one, on [`MEDIUM_ASSUMED`]. While a
-    /// byte is written or read the machine idles along. While a core works, its thread's part of the machine does.
+    /// byte is written or read, the machine idles. While a core works, the part of the machine for its thread works.
     ///
     /// Source: Kothiyal 2009, section 3.2 (passive and active energy).
     pub fn joules(&self, link: Option<BytesPerSecond>, threads: u32) -> Result<decide::Prices> {
@@ -118,7 +118,7 @@ mod tests {
         let prices = terms.prices();
         let held = prices.per_byte_second_held.mean * 1e9 * 365.0 * DAY_SECONDS;
         assert!((held / year - 1.0).abs() < 1e-9, "{held}");
-        // Of 24 threads of a server for 7000 EUR, over 3 years with 15 % of maintenance.
+        // The rent of one of 24 threads of a server for 7000 EUR, over 3 years with 15 % of maintenance.
         let rent = 7000.0 * (1.0 / 3.0 + 0.15) / (24.0 * 365.0 * DAY_SECONDS);
         let core = prices.per_core_second.mean;
         assert!(core > rent && core < 20.0 * rent, "{core}");

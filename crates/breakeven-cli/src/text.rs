@@ -135,7 +135,7 @@ fn shown<'r>(class: &'r ClassReport, report: &'r Report) -> impl Iterator<Item =
         .filter(move |method| all || method.block_bytes == file_block)
 }
 
-/// The verdicts for all data in full, then what is best for each class.
+/// The verdicts for all data in full, then the best method for each class.
 fn verdicts(out: &mut String, report: &Report) {
     let _ = writeln!(
         out,
@@ -295,7 +295,7 @@ pub fn marked_ratio(method: &MethodReport) -> String {
     format!("{mark}{}", ratio(&method.ratio))
 }
 
-/// The conditions that would turn a verdict: other terms, or knowing more of a method.
+/// The conditions that would turn a verdict: other terms, or better knowledge of a method.
 pub fn turns(verdict: &VerdictReport) -> String {
     let might = verdict.might.iter().map(|might| {
         let cost = percent_range(&might.cost_ratio);
@@ -443,7 +443,7 @@ pub fn figures(value: f64) -> String {
     }
 }
 
-/// So many days, for a number as it is to be read.
+/// A count of days, for a number as it is printed.
 pub fn days(number: &str) -> String {
     match number {
         "1" | "1.00" => "1 day".to_string(),

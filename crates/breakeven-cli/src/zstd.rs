@@ -1,9 +1,9 @@
-//! zstd's command line, in words of ours.
+//! The command line of zstd, translated into our options.
 //!
-//! Each option of zstd 1.5.7 does the same here, or does nothing and is documented so (`docs/streams-reference.md`), or
-//! is refused in a sentence that names its replacement. An argument that is no option of zstd's is left as it is. Under
-//! the name `zstd`, `zstdmt`, `unzstd`, `zstdcat`, `zcat` or `gzcat`, as by a symbolic link, the program takes the
-//! place of zstd's.
+//! Each option of zstd 1.5.7 has one of three fates. It does the same here, or does nothing and is documented so
+//! (`docs/streams-reference.md`), or is refused in a sentence that names its replacement. An argument that is no option
+//! of zstd's is left as it is. Under the name `zstd`, `zstdmt`, `unzstd`, `zstdcat`, `zcat` or `gzcat`, as by a
+//! symbolic link, the program replaces zstd.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -13,13 +13,13 @@ use std::path::Path;
 /// The translation of an option of zstd's.
 #[derive(Clone, Copy, Debug)]
 enum Meaning {
-    /// This of ours; its value goes with it where there is one.
+    /// An option of ours; the value goes with it where there is one.
     Ours(&'static str),
-    /// Nothing: what it asks for is so anyway, or changes no byte that anybody reads.
+    /// Nothing: its effect is there anyway, or it changes no byte that anybody reads.
     Nothing,
-    /// Something that depends on its value.
+    /// A translation that depends on the value.
     By(fn(&str) -> Result<Option<String>, String>),
-    /// It is not there, and this names the reason and the alternative.
+    /// There is no such option here; the text names the reason and the alternative.
     Refused(&'static str),
 }
 
@@ -180,12 +180,12 @@ const LEVEL_USUAL: u8 = 3;
 /// The densest level of stock zstd, and with `--ultra`.
 const LEVEL_MAX: i32 = 19;
 const ULTRA_MAX: i32 = 22;
-/// The most threads that may be asked for.
+/// The most threads that may be requested.
 const THREADS_MAX: u32 = 1024;
 /// The fastest level that is made.
 const FAST_MAX: u32 = 7;
 
-/// Options that ask how a stream is made, which say nothing to a reader.
+/// Options about how a stream is made; they say nothing to a reader.
 const PACK_ALONE: [&str; 7] = [
     "--exclude-compressed",
     "--job-size",
@@ -196,7 +196,7 @@ const PACK_ALONE: [&str; 7] = [
     "--strategy",
 ];
 
-/// Returns the arguments of a program in words that are ours. Those of other commands stay as they are.
+/// Returns the arguments of a program in our options. Those of other commands stay as they are.
 ///
 /// # Errors
 ///
@@ -244,7 +244,7 @@ pub fn spell(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
         }
     }
     let mut spelled = spelling.spelled;
-    // Behind `--` are names, whatever they look like.
+    // Arguments behind `--` are names, even if they look like options.
     let has = |spelled: &[OsString], word: &str| {
         let mut options = spelled.iter().take_while(|it| *it != "--");
         options.any(|it| it == word)
@@ -257,7 +257,7 @@ pub fn spell(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
         let spelled = &mut spelled;
         keep_last_output(spelled);
         if has(spelled, "--stdout") || has(spelled, "--test") || command == "cat" {
-            // As zstd does: what went to standard output is not there to stay, and a test leaves nothing.
+            // As in zstd: data on standard output does not last, and a test leaves nothing.
             spelled.retain(|it| it != "--rm");
         }
     }
@@ -277,8 +277,9 @@ fn keep_last_output(spelled: &mut Vec<OsString>) {
     });
 }
 
-/// Adds the settings of zstd's variables to arguments in our words, where it packs in the place of zstd and no typed
-/// option goes before. Returns their faults as well. `is_ultra` allows the levels that zstd has behind `--ultra`.
+/// Adds the settings of zstd's variables to arguments in our options. It does so where the program packs in the place
+/// of zstd and no typed option goes before. Returns their faults as well. `is_ultra` allows the levels that zstd has
+/// behind `--ultra`.
 pub fn with_variables(
     mut spelled: Vec<OsString>,
     is_ultra: bool,
@@ -341,7 +342,7 @@ pub fn stands_in(program: &str) -> bool {
     )
 }
 
-/// A command line on its way into our words.
+/// A command line while it is translated.
 struct Spelling {
     command: &'static str,
     spelled: Vec<OsString>,
@@ -448,7 +449,7 @@ impl Spelling {
     }
 }
 
-/// Reads a size as zstd does: K, M and G are powers of two, whatever follows.
+/// Reads a size as zstd does: K, M and G are powers of two, with any letters behind them.
 fn size(text: &str) -> Option<u64> {
     let unit = text.trim_start_matches(|it: char| it.is_ascii_digit());
     let number: u64 = text[..text.len() - unit.len()].parse().ok()?;
@@ -505,7 +506,7 @@ fn long(text: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// The level follows what the sink takes; between which it may move is ours to find.
+/// The level follows the speed of the sink, within bounds of its own; typed bounds are only checked.
 fn adapt(text: &str) -> Result<Option<String>, String> {
     let (mut min, mut max) = (i32::MIN, i32::MAX);
     for part in text.split(',').filter(|_| !text.is_empty()) {
@@ -542,8 +543,8 @@ mod tests {
         Ok(words.collect::<Vec<_>>().join(" "))
     }
 
-    /// Spells a line where ZSTD_CLEVEL and ZSTD_NBTHREADS are set to these. Returns the text behind the command, and
-    /// the number of complaints about them.
+    /// Translates a line where ZSTD_CLEVEL and ZSTD_NBTHREADS have these values. Returns the text behind the command,
+    /// and the number of complaints about them.
     fn asked(line: &str, level: &str, threads: &str) -> (String, usize) {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         let is_ultra = words.iter().any(|word| word == "--ultra");

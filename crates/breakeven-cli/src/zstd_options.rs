@@ -1,4 +1,4 @@
-//! Options for callers that type as to `zstd`, beside those it shares with our own: a part of the table of options.
+//! Options for callers who type as for `zstd`, beside those it shares with our own: a part of the table of options.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::options::parse_bytes;
 
-/// Which files, beside those that are named, and where to: as `zstd` has it.
+/// The choice of files, beside the named ones, and of the folders of output: as `zstd` has them.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TreeOptions {
     /// All files of the named folders, and of folders in them
@@ -27,7 +27,7 @@ pub struct TreeOptions {
     pub output_dir_mirror: Option<PathBuf>,
 }
 
-/// What else `zstd` does otherwise where it is told to.
+/// Further habits of `zstd` that it changes on request.
 #[derive(Clone, Debug, Default, Args)]
 pub struct HabitOptions {
     /// List the frames of streams, as `info` does
@@ -55,7 +55,7 @@ pub struct HabitOptions {
     pub as_zstd: bool,
 }
 
-/// How a long frame is made beside its level: as `zstd` has it.
+/// The form of a long frame beside its level: as `zstd` has it.
 #[derive(Clone, Debug, Args)]
 pub struct FrameOptions {
     /// Look for far matches in a window of 2^N bytes, 10 to 31, by default 27; above 27 a reader needs --long, too
@@ -105,7 +105,7 @@ impl FrameOptions {
         }
     }
 
-    /// The same, but for a window that was asked for, which may be what there is no memory for.
+    /// The same, but without a typed window, for which there may be no memory.
     pub fn apply_thriftily(&self, options: LongOptions) -> LongOptions {
         LongOptions {
             window_log: options.window_log,

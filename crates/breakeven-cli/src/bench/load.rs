@@ -1,11 +1,11 @@
 //! The load itself: one thread, one epoll, many connections, every reply compared.
 //!
-//! With a rate, requests are sent when the schedule says so, whether earlier ones were answered or not, and a latency
-//! counts from that moment. A server that stands still is charged with all requests that would have come meanwhile.
-//! Flat out, each connection has one request on its way, and latencies count from sending. A request without an answer
-//! in the end counts with all the time that it waited.
+//! With a rate, requests are sent on schedule, whether earlier ones were answered or not. A latency counts from the
+//! scheduled moment. A server that stands still is charged with all requests that would have come in that time. Flat
+//! out, each connection has one request on its way, and latencies count from sending. A request without an answer at
+//! the end counts with all the time that it waited.
 //!
-//! Where a miss has a price, each connection is a program that caches the results of another source. It waits so long
+//! Where a miss has a price, each connection is a program that caches the results of another source. It waits this time
 //! for each missing key, one after the other, then stores the values, and then goes on. That time is part of a
 //! request's latency.
 
@@ -29,9 +29,9 @@ use super::values::{Values, key_of, push_key};
 const READ_BYTES: usize = 256 << 10;
 /// Events taken at a time.
 const EVENTS_MAX: usize = 256;
-/// Before a request that is due this soon the thread does not sleep: it would wake too late.
+/// The thread does not sleep before a request that is due this soon: it would wake too late.
 const AWAKE_NS: u64 = 100_000;
-/// How long replies are waited for after the last request.
+/// The time for which replies are awaited after the last request.
 const PATIENCE_NS: u64 = 2_000_000_000;
 /// Requests on their way above which the server is overloaded for sure, and no more are sent.
 const WAITING_MAX: usize = 200_000;
@@ -82,7 +82,7 @@ pub struct Load<'a> {
     pub draws: &'a [u32],
     pub shape: Shape,
     pub connections: usize,
-    /// The client's cost of a miss, after which it stores the value; none where misses are left alone.
+    /// The client's cost of a miss, after which it stores the value; `None` where misses are left alone.
     pub miss_ns: Option<u64>,
     pub seed: u64,
 }
@@ -90,11 +90,11 @@ pub struct Load<'a> {
 /// The requests that were sent at once and are not answered to their end.
 struct Waiting {
     since_ns: u64,
-    /// The first of its draws, and how many were seen.
+    /// The first of its draws, and the number of those that were seen.
     first: usize,
     seen: usize,
     ended: usize,
-    /// Sets of missed keys. They make up a request that is none of the shape's.
+    /// Sets of missed keys. They make up a request that is not one of the shape's.
     sets: usize,
 }
 
@@ -118,7 +118,7 @@ struct Running<'a> {
     start: Instant,
     next_draw: usize,
     waiting: usize,
-    /// When values come that were missed, and on which connection; the next one first.
+    /// When the values of missed keys come, and on which connection; the next one first.
     fetching: BinaryHeap<Reverse<(u64, usize)>>,
     found: Found,
 }
@@ -246,7 +246,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Stores values that have come from where they were fetched.
+    /// Stores values that have arrived from their source.
     fn store_fetched(&mut self) -> Result<()> {
         while let Some(Reverse((due_ns, number))) = self.fetching.peek().copied() {
             let now_ns = self.now_ns();
@@ -474,7 +474,7 @@ impl<'a> Running<'a> {
 }
 
 impl Connection {
-    /// Sends the waiting bytes. Returns whether all of it is.
+    /// Sends the waiting bytes. Returns whether all of them are sent.
     fn flush(&mut self) -> io::Result<bool> {
         while self.sent < self.output.len() {
             match self.stream.write(&self.output[self.sent..]) {

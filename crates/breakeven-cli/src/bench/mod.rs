@@ -27,7 +27,7 @@ use values::{Values, push_key};
 
 /// Values that are stored with one request.
 const FILL_BATCH: u32 = 200;
-/// Of a step's seconds, those of the run that finds out how fast the server is at most.
+/// The share of a step's seconds for the run that finds the greatest speed of the server.
 const TOP_SHARE: f64 = 0.2;
 
 /// Runs the command.
@@ -85,7 +85,8 @@ fn fill(control: &mut Client, values: &Values) -> Result<()> {
     Ok(())
 }
 
-/// Seeks the most keys a second at which few enough take too long, between nothing and the server's rate flat out.
+/// Seeks the highest rate, in keys a second, at which few enough requests take too long: between nothing and the
+/// server's rate flat out.
 fn search(options: &BenchOptions, load: &Load<'_>, report: &mut Report) -> Result<()> {
     let top = load.run(Pace::FlatOut, (options.seconds * TOP_SHARE).max(0.2))?;
     let (mut low, mut high) = (0.0, top.keys_per_second());

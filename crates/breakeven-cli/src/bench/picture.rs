@@ -1,7 +1,7 @@
 //! How long requests took, as a picture: of each step the share of requests that took longer than a time.
 //!
-//! Both axes are logarithmic, since it is the few slow ones that matter. A step holds where its line passes left of
-//! the corner of the limit and one in a hundred. The picture is as wide as a phone, so that its type can be read there.
+//! Both axes are logarithmic, since the few slow requests matter most. A step holds where its line passes left of the
+//! corner of the limit and one in a hundred. The picture is as wide as a phone, so that its type can be read there.
 
 use breakeven_cli::draw::label::{self, Wish};
 use breakeven_cli::draw::mark::{self, Anchor, Position};
@@ -38,7 +38,7 @@ const POINTS_A_DECADE: usize = 24;
 const HOLDS: &str = "lz4-3";
 const FAILS: &str = "other-2";
 
-/// Draws all steps, by the limit that they were held to.
+/// Draws all steps and the limit that they were held to.
 pub fn picture(title: &str, limit_seconds: f64, curves: &[Curve]) -> String {
     let shares = shares();
     let points: Vec<Vec<(f64, f64)>> = curves.iter().map(|it| it.points(&shares)).collect();
@@ -99,7 +99,7 @@ pub fn picture(title: &str, limit_seconds: f64, curves: &[Curve]) -> String {
     standalone(&plot.svg(&marks))
 }
 
-/// The shares at which lines have points, from all down.
+/// The shares at which lines have points, from 1 down.
 fn shares() -> Vec<f64> {
     let decades = -SHARE_MIN.log10();
     let count = (decades * POINTS_A_DECADE as f64).round() as usize;
@@ -112,7 +112,7 @@ impl Curve {
         if self.holds { HOLDS } else { FAILS }
     }
 
-    /// Returns times in microseconds with the share of requests that took longer, as far as there were so many.
+    /// Returns times in microseconds with the share of requests that took longer, while there are any.
     fn points(&self, shares: &[f64]) -> Vec<(f64, f64)> {
         let count = self.latencies.len();
         let shown = shares.iter().filter(|share| **share * count as f64 >= 1.0);

@@ -12,15 +12,15 @@ use super::picture::{Curve, picture};
 use super::shape::{Kind, Shape};
 use crate::options::BenchOptions;
 
-/// Of requests, the share that may take longer than the limit.
+/// The share of requests that may take longer than the limit.
 pub const SHARE_OVER_MAX: f64 = 0.01;
-/// Of the offered keys, the share that must have come back.
+/// The share of the offered keys that must have come back.
 const KEPT_UP: f64 = 0.95;
 
 /// One run of a load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// None for as fast as it goes.
+    /// `None` for a load at full speed.
     offered_keys_per_second: Option<f64>,
     keys_per_second: f64,
     seconds: f64,
@@ -86,7 +86,7 @@ impl Step {
     }
 }
 
-/// The report on all of it.
+/// The report on the whole load.
 #[derive(Serialize)]
 pub struct Report {
     server: String,
@@ -98,9 +98,9 @@ pub struct Report {
     skew: String,
     seed: u64,
     limit_seconds: f64,
-    /// The client's cost of a miss, after which it stored the value; none where it did not.
+    /// The client's cost of a miss, after which it stored the value; `None` where it did not.
     miss_seconds: Option<f64>,
-    /// The most keys a second that were offered while few enough took longer than the limit, if it was sought.
+    /// The highest offered rate, in keys a second, at which few enough requests exceeded the limit, if it was sought.
     sustained_keys_per_second: Option<f64>,
     steps: Vec<Step>,
     /// How long requests took in each step, to be drawn.

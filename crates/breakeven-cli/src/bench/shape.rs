@@ -3,7 +3,7 @@
 use super::values::{Values, push_key};
 use breakeven_memcached::client::push_set;
 
-/// Of one connection of the paced load, the pause between two requests and the gets in each (mc-crusher's).
+/// The pause between two requests of one connection of the paced load, and the gets in each (mc-crusher's).
 const PACE_NS: u64 = 50_000_000;
 const PACED_GETS: usize = 50;
 /// Keys of a batched get.
@@ -81,7 +81,8 @@ impl Shape {
         self.keys() / self.requests()
     }
 
-    /// Returns the connections that offer so many keys a second: as many as are wanted, or as the pace asks for.
+    /// Returns the connections that offer so many keys a second: the requested number, or the number that the pace
+    /// needs.
     pub fn connections(self, keys_per_second: Option<f64>, wanted: usize) -> usize {
         match keys_per_second.filter(|_| self.is_paced) {
             Some(rate) => {
@@ -118,7 +119,7 @@ impl Shape {
     }
 }
 
-/// When requests are due, in nanoseconds from the start, each on which connection.
+/// The due times of requests, in nanoseconds from the start, each with its connection.
 pub struct Schedule {
     random: fastrand::Rng,
     gap_ns: f64,

@@ -1,7 +1,7 @@
 //! The value under each key, so that every value that comes back can be checked.
 //!
-//! Values are the lines of a file, or records made up. Each key has one of them for good, drawn by its number, so that
-//! a value under another's key is found out too.
+//! Values are the lines of a file, or records made up. Each key has one of them for good, drawn by its number. So a
+//! value under another's key is detected, too.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,7 @@ impl Values {
         bytes as f64 / self.values.len() as f64
     }
 
-    /// Draws which keys are asked for, in an order of their own.
+    /// Draws the requested keys, in an order of their own.
     pub fn draws(&self, skew: Access, seed: u64) -> Vec<u32> {
         let mut random = fastrand::Rng::with_seed(seed);
         let keys = u64::from(self.keys);
@@ -75,7 +75,7 @@ impl Values {
             Some(shares) => {
                 let at = random.f64() * shares.last().copied().unwrap_or_default();
                 let rank = shares.partition_point(|share| *share <= at) as u64;
-                // Hot keys are not those that were stored first, nor do they lie together.
+                // Hot keys are not those that were stored first, and they do not lie together.
                 (rank.min(keys - 1) * STRIDE % keys) as u32
             }
         };
@@ -86,7 +86,7 @@ impl Values {
 /// A prime, so that all ranks have keys of their own.
 const STRIDE: u64 = 2_654_435_761;
 
-/// Returns how often keys up to a rank are asked for; none where all are alike.
+/// Returns the cumulated frequency of keys up to a rank; `None` where all are alike.
 fn cumulated(skew: Access, keys: u32) -> Option<Vec<f64>> {
     let share = |rank: u32| match skew {
         Access::Even => None,

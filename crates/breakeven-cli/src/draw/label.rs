@@ -12,8 +12,8 @@ pub fn width(text: &str) -> f64 {
     LETTER * text.chars().count() as f64
 }
 
-/// Moves positions apart, in their order, until each is at least `gap` from the next, within `low`
-/// and `high` where they fit. Returns them in the order given.
+/// Moves positions apart and keeps their order. Each is then at least `gap` from the next, within `low` and `high`
+/// where they fit. Returns them in the order given.
 pub fn spread(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));

@@ -2,8 +2,8 @@
 //!
 //! A [`Plot`] is a frame with two axes. Its contents are [`mark`]s at positions that the axes' [`Scale`]s give, and
 //! labels that [`label`] keeps apart. Colours are the classes of [`palette`], defined in [`STYLE`] for a light and a
-//! dark page, so that a method looks the same everywhere. A picture inside a page takes the page's style;
-//! [`standalone`] makes a file of it.
+//! dark page. So a method looks the same everywhere. A picture inside a page takes the page's style; [`standalone`]
+//! makes a file of it.
 //!
 //! Promises: text is escaped, no number in a picture is NaN or infinite, and the same input gives
 //! the same bytes. Does not measure text: widths are estimated from the number of letters.
@@ -50,7 +50,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A coordinate with one decimal, as short as it can be written; far out for a value that is no number.
+/// A coordinate with one decimal, as short as possible; far out for a value that is not a number.
 pub fn coordinate(value: f64) -> String {
     let value = if value.is_nan() { 0.0 } else { value };
     let text = format!("{:.1}", value.clamp(-99_999.0, 99_999.0));

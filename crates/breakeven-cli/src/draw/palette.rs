@@ -1,7 +1,8 @@
 //! One colour for each method, the same in every picture.
 //!
-//! A family of methods has a hue, its levels go from light to dark. People who do not see red or green can tell the
-//! hues apart (blue, orange, olive, green, violet, red, grey). Every mark has a label besides its colour.
+//! A family of methods has a hue, and its levels go from light to dark. The hues are blue, orange, olive, green,
+//! violet, red and grey: people who do not see red or green can tell them apart. Every mark has a label besides its
+//! colour.
 
 /// A hue with its steps from light to dark.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,7 @@ const fn family(name: &'static str, codecs: &'static [&'static str], steps: usiz
     }
 }
 
-/// All families; what belongs to none belongs to the last.
+/// All families; a codec without a family belongs to the last.
 pub const FAMILIES: [Family; 7] = [
     family("store", &["store", "raw"], 1),
     family("lz4", &["lz4", "lzo", "lzop"], 4),

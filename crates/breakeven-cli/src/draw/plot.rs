@@ -12,7 +12,7 @@ pub struct Tick {
     pub label: String,
 }
 
-/// The size of a picture and the margins around what is plotted, in pixels at natural size.
+/// The size of a picture and the margins around the plotted part, in pixels at natural size.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     pub width: f64,
@@ -49,7 +49,7 @@ pub struct Axis {
 pub struct Plot {
     /// Unique in the page: letters, digits and `-`.
     pub id: String,
-    /// The text for a reader who does not see it.
+    /// The text for a reader who does not see the picture.
     pub title: String,
     pub description: String,
     pub frame: Frame,

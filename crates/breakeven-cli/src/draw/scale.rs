@@ -71,7 +71,7 @@ impl Scale {
         self.from + share.clamp(-10.0, 11.0) * (self.to - self.from)
     }
 
-    /// Returns the value at a share of the way from the low to the high end.
+    /// Returns the value at a share of the distance from the low to the high end.
     pub fn value(&self, share: f64) -> f64 {
         match self.kind {
             Kind::Linear => self.low + share * (self.high - self.low),
@@ -144,8 +144,7 @@ pub fn round_step(step: f64) -> f64 {
     digit.unwrap_or(10.0) * power
 }
 
-/// Returns a number as an axis shows it: up to three figures that say something, thousands set
-/// apart.
+/// Returns a number as an axis shows it: up to three significant figures, thousands set apart.
 pub fn number(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 {

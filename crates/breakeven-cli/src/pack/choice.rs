@@ -1,4 +1,4 @@
-//! The choice of each block's method: the typed options, resolved to their meaning here.
+//! The choice of each block's method: resolves the typed options to values for this stream.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::learned;
 use crate::options::{MoneyOptions, Strategy};
 use crate::terms::{DAY_SECONDS, Terms};
 
-/// Days kept and reads, which money counts.
+/// The days kept and the reads, for the cost in money.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
     pub days: f64,
@@ -22,11 +22,11 @@ pub struct Kept {
 }
 
 /// This machine, its prices, and the profile of its codecs: learned from file to file, and kept for the next run. Each
-/// is looked up when it is asked for.
+/// is looked up on first use.
 pub struct Setting<'a> {
     money: &'a MoneyOptions,
     pub days: f64,
-    /// The link that was given, by which joules are counted.
+    /// The given link, by which joules are counted.
     link: Option<BytesPerSecond>,
     machine: OnceCell<Machine>,
     terms: OnceCell<Terms>,
@@ -58,7 +58,7 @@ impl<'a> Setting<'a> {
         self.machine().threads
     }
 
-    /// Returns the prices, which are read when they are asked for.
+    /// Returns the prices, which are read on first use.
     pub fn terms(&self) -> Result<&Terms> {
         if self.terms.get().is_none() {
             let path: Option<&Path> = self.money.prices.as_deref();
@@ -68,7 +68,7 @@ impl<'a> Setting<'a> {
         Ok(self.terms.get().expect("it was set"))
     }
 
-    /// Returns what a strategy means here.
+    /// Returns the goal of a strategy on this machine.
     pub fn goal(&self, strategy: Strategy) -> Result<Goal> {
         Ok(match strategy {
             Strategy::Fastest => Goal::Fastest,
@@ -94,7 +94,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Returns what is known of the codecs.
+    /// Returns the profile of the codecs so far.
     pub fn profile(&self) -> Profile {
         let mut profile = self.profile.borrow_mut();
         let load = || learned::load(self.machine());
@@ -111,7 +111,7 @@ impl<'a> Setting<'a> {
         }))
     }
 
-    /// Takes in the measurements of a stream.
+    /// Adds the measurements of a stream.
     pub fn learn(&self, books: &Books) {
         if let Some(profile) = books.profile() {
             *self.profile.borrow_mut() = Some(profile);
@@ -122,8 +122,8 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Keeps the measurements for the next run, of however few blocks. Many small files are all that some machines
-    /// pack, and nothing else would correct the measurements of one long run under load.
+    /// Keeps the measurements for the next run, even if they are of few blocks. Some machines pack only many small
+    /// files. Nothing else would then correct the measurements of one long run under load.
     pub fn keep(&self, is_quiet: bool) {
         if self.has_learned.get() {
             learned::keep(&self.profile(), self.machine(), is_quiet);

@@ -1,4 +1,4 @@
-//! The content of a stream, by its seek table where it has one.
+//! The content of a stream, through its seek table where it has one.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -59,7 +59,7 @@ impl Content {
         Content::open_behind((name, file, Vec::new()), can_seek, pool, options)
     }
 
-    /// The same where the first bytes of a file that cannot seek were read already.
+    /// The same where the first bytes of a file that cannot seek were already read.
     pub fn open_behind(
         (name, mut file, head): (&str, File, Vec<u8>),
         can_seek: bool,
@@ -94,7 +94,7 @@ impl Content {
         })
     }
 
-    /// Returns the decoded bytes of the whole stream, where a table tells them beforehand.
+    /// Returns the decoded bytes of the whole stream, where a table states them.
     pub fn content_bytes(&self) -> Option<u64> {
         match &self.reader {
             AnyReader::Table(reader) => Some(reader.content_bytes()),
@@ -102,12 +102,12 @@ impl Content {
         }
     }
 
-    /// Returns the count of the bytes that are read of the stream, for whoever shows it meanwhile.
+    /// Returns the count of the stream's bytes that are read so far, for a progress display.
     pub fn read_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.read)
     }
 
-    /// Returns the bytes of the stream that were read, where no table tells more.
+    /// Returns the bytes read of the stream, where no table knows the position better.
     pub fn stored_position(&self) -> Option<u64> {
         match &self.reader {
             AnyReader::Table(_) => None,
@@ -133,7 +133,7 @@ impl Content {
         found.map_err(|error| unreadable(name, error))
     }
 
-    /// Marks some of them as used.
+    /// Marks some of these bytes as used.
     pub fn consume(&mut self, count: usize) {
         match &mut self.reader {
             AnyReader::Table(reader) => reader.consume(count),
@@ -141,7 +141,7 @@ impl Content {
         }
     }
 
-    /// Fills a buffer as far as there is content and returns how far.
+    /// Fills a buffer as far as there is content and returns the filled length.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {

@@ -1,4 +1,5 @@
-//! The course of a stream: a row of short frames or a long one, and from one to the other as a link shows.
+//! The course of a stream: a row of short frames or a long one, and the turn from one to the other when the link shows
+//! its speed.
 //!
 //! ```text
 //! a pipe, not told ---> long frame ---takes more than workers make of level 1---> row
@@ -8,7 +9,8 @@
 //!               long frame that looks far
 //! ```
 //!
-//! A sink may take some MiB at once and send them later, so that a link shows slow at once but fast only after a while.
+//! A sink may take some MiB at once and send them later. So a slow link shows at once, and a fast one only after a
+//! while.
 
 use std::time::Instant;
 
@@ -28,13 +30,13 @@ use super::place::{Head, Source};
 use super::{Counted, Packing};
 use crate::options::Strategy;
 
-/// How much faster than a link for long frames one must be that they are left for: turning takes some ms.
+/// The factor by which a link must be faster than long frames before they are left for a row: turning takes some ms.
 const FASTER: f64 = 1.5;
-/// Bytes that a sink must have taken of the lightest jobs and never have been behind: as many as a socket holds. Twice
-/// as many each time that it showed to be slower after all.
+/// Bytes of the lightest jobs that a sink must have taken without being behind: as many as a socket holds. The count
+/// doubles each time that the sink proves slower after all.
 const OUTRUN_BYTES: u64 = 4 << 20;
 
-/// Content between looks at the machine, which take some files in `/proc` each.
+/// Content between looks at the machine; each look reads some files in `/proc`.
 const LOOK_BYTES: usize = 4 << 20;
 
 /// A source on its way through writers.
@@ -42,29 +44,29 @@ pub struct Course<'a> {
     packing: &'a Packing<'a>,
     workers: u32,
     pool: &'a Pool,
-    /// None only while one follows another.
+    /// `None` only while one writer follows another.
     writer: Option<AnyWriter>,
-    /// Of the row; a long frame has none.
+    /// The books of a row; a long frame has none.
     books: Option<Books>,
     /// Of the long frame.
     booking: Booking,
-    /// The totals of the parts that ended.
+    /// The totals of the finished parts.
     before: Summary,
     ledger: Ledger,
-    /// Core seconds of the last hundredth of the time, of parts that ended.
+    /// Core seconds of the last hundredth of the time, in the finished parts.
     last_percent: Option<Seconds>,
     begun: Instant,
     switch: FormSwitch,
 }
 
-/// The rule for going on in the other form.
+/// The rule for switching to the other form.
 #[derive(Default)]
 struct FormSwitch {
-    /// How often it went on as a row.
+    /// The number of times that the stream went on as a row.
     rows: u32,
     /// The effect of other programs on a core second now.
     contention: Contention,
-    /// Content since that was looked at.
+    /// Content since the last look at it.
     unlooked_bytes: usize,
 }
 
@@ -94,15 +96,15 @@ pub struct Written {
     pub summary: Summary,
     pub goal: Goal,
     pub booked: Option<Booked>,
-    /// The level that most of a long frame went by, if it ended as one.
+    /// The level of most of a long frame, if the stream ended as one.
     pub level: Option<i8>,
 }
 
 /// A writer that ended.
 struct Ended {
-    /// The unit in which it was booked.
+    /// The goal whose unit the books have.
     goal: Goal,
-    /// That most of a long frame went by.
+    /// The level of most of a long frame.
     level: Option<i8>,
 }
 
@@ -150,7 +152,7 @@ impl<'a> Course<'a> {
                     Some(pacer) => {
                         let writer = LongWriter::paced(sink, pacer, content_bytes)?;
                         match content_bytes {
-                            // Over a link of given speed it never goes on as a row.
+                            // Over a link of given speed a stream never switches to a row.
                             Some(bytes) if matches!(aim, Aim::Paced(_)) => writer.stating(bytes),
                             _ => writer,
                         }
@@ -176,7 +178,7 @@ impl<'a> Course<'a> {
             begun: Instant::now(),
             switch: FormSwitch::begin(),
         };
-        // The first piece was read already, since it tells how to begin.
+        // The first piece was already read, to decide how to begin.
         course.see(&piece[..count])?;
         Ok((course, piece, count))
     }
@@ -194,7 +196,7 @@ impl<'a> Course<'a> {
         Ok(self.writer.as_mut().expect("a writer").write_all(piece)?)
     }
 
-    /// Goes on in the form that the link shows to be better, if one is.
+    /// Goes on in the other form if the link shows that it is better.
     pub fn follow(&mut self, left_bytes: Option<u64>) -> Result<()> {
         let Some(turn) = self.turn() else {
             return Ok(());
@@ -244,7 +246,7 @@ impl<'a> Course<'a> {
         })
     }
 
-    /// Ends the writer that there is, which is the last or not, and books what it wrote.
+    /// Ends the current writer, as the last one or not, and books its output.
     fn end(&mut self, is_last: bool) -> Result<(Counted, Ended)> {
         let link = self.link();
         let (sink, summary, level, last) = match self.writer.take().expect("a writer") {
@@ -289,7 +291,7 @@ impl<'a> Course<'a> {
         Ok(goal)
     }
 
-    /// Returns what is known of the link.
+    /// Returns the link as far as it is known.
     fn link(&self) -> Option<SeenLink> {
         let seen = match self.writer.as_ref().expect("a writer") {
             AnyWriter::Row(_) => self.books.as_ref().and_then(Books::link),
@@ -298,7 +300,7 @@ impl<'a> Course<'a> {
         seen.or(self.packing.typed.link.0.map(SeenLink::given))
     }
 
-    /// Workers that wait for cores make less of level 1, so a link is fast for them sooner.
+    /// Workers that wait for cores produce less of level 1, so a link counts as fast sooner.
     fn turn(&self) -> Option<Turn> {
         let limit = form::FAST_LINK * f64::from(self.workers) / self.switch.contention.stretch();
         match self.writer.as_ref()? {
@@ -311,7 +313,8 @@ impl<'a> Course<'a> {
             }
             AnyWriter::Long(long) => {
                 let link = long.link_seen()?.speed;
-                // A sink that waits for workers seems as fast as memory, until jobs are so light that it is behind.
+                // A sink that waits for workers seems as fast as memory, until jobs are so light that the sink falls
+                // behind.
                 if link.0 > FASTER * limit {
                     let is_outrun = long.light_bytes() >= OUTRUN_BYTES << self.switch.rows;
                     return is_outrun.then_some(Turn::Row(link));
@@ -323,7 +326,7 @@ impl<'a> Course<'a> {
     }
 }
 
-/// Returns what parts of a stream came to.
+/// Returns the totals of two parts of a stream.
 fn together(before: Summary, after: Summary, begun: Instant) -> Summary {
     if before.blocks == 0 {
         return after;

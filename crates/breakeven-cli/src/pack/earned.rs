@@ -1,7 +1,7 @@
 //! The earnings of packing against storing raw, and the further gain of a denser strategy.
 //!
-//! Work and bytes are the ledger's, measured on every block. The time of storing raw follows from the link, as it was
-//! given or measured; joules and euros follow from the core time.
+//! Work and bytes are the ledger's, measured on every block. The time of storing raw follows from the given or measured
+//! link; joules and euros follow from the core time.
 
 use breakeven::quoted::quoted;
 use std::fmt::Write;
@@ -39,14 +39,14 @@ pub struct Earned<'a> {
     link: Option<SeenLink>,
     prospects: Vec<(&'static str, Prospect)>,
     last_percent: Option<Seconds>,
-    /// Whether it is one long frame, in whole or for the most part.
+    /// Whether the stream is one long frame, in whole or for the most part.
     is_long: bool,
 }
 
-/// A strategy that would have stored less, beside the one that was used.
+/// A strategy that would have stored less than the used one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Denser {
-    /// Bytes saved more, as a share of the raw ones.
+    /// The further bytes saved, as a share of the raw bytes.
     points: f64,
     /// Longer than it took.
     longer: Seconds,
@@ -54,7 +54,7 @@ struct Denser {
     days: Outcome,
 }
 
-/// The joules of a stream, and where it is taken to lie.
+/// The joules of a stream, and the assumed place of its bytes.
 struct Energy {
     packed: Joules,
     raw: Joules,
@@ -66,7 +66,7 @@ pub struct Booked {
     pub ledger: Ledger,
     /// Its link, if that is known.
     pub link: Option<SeenLink>,
-    /// The books of the row of frames that it ended as, whose methods were picked. A long frame has none: one method is
+    /// The books of the row of frames at its end, whose methods were picked. A long frame has none: one method is
     /// booked for all of it.
     pub row: Option<Books>,
     /// Core seconds of the last hundredth of the time.
@@ -109,7 +109,7 @@ impl<'a> Earned<'a> {
         }
     }
 
-    /// The time of storing raw, as surely as the link is known.
+    /// The time of storing raw, as exactly as the link is known.
     fn raw_seconds(&self) -> Option<Estimate> {
         let bytes = self.summary.raw_bytes as f64;
         Some(self.link?.seconds_per_byte.map(|seconds| seconds * bytes))
@@ -119,8 +119,7 @@ impl<'a> Earned<'a> {
         self.summary.raw_bytes as f64 - self.summary.stored_bytes as f64
     }
 
-    /// Joules of the cores above idle, and those that the machine does not idle away because it is
-    /// done earlier.
+    /// Joules of the cores above idle, and joules that the machine saves because it idles less.
     fn joules(&self) -> (Joules, Option<Joules>) {
         let idle = self.terms.power.idle_watts();
         let saved = self.raw_seconds();
@@ -137,7 +136,7 @@ impl<'a> Earned<'a> {
         )
     }
 
-    /// The energy of writing and reading it, and of doing so raw; nothing where another goal decided.
+    /// The energy of writing and reading the stream, and of the same with raw bytes; `None` where another goal decided.
     fn energy(&self) -> Option<Energy> {
         let Goal::Energy { prices, reads } = self.goal else {
             return None;
@@ -180,7 +179,8 @@ impl<'a> Earned<'a> {
         }
     }
 
-    /// Says what S2 and S3 would have added; nothing where this was not S1, or too little was seen.
+    /// Describes the further saving of S2 and S3. The text is empty where the strategy was not S1, or too little was
+    /// seen.
     pub fn prospects(&self) -> String {
         let mut text = String::new();
         if self.goal != Goal::Fastest || self.ledger.accounts().count() == 0 {
@@ -284,7 +284,7 @@ impl<'a> Earned<'a> {
         text + &accounts(&self.ledger, self.is_long)
     }
 
-    /// Says what writing and reading takes; nothing where another goal decided.
+    /// Describes the energy of writing and reading. The text is empty where another goal decided.
     fn energy_text(&self) -> String {
         self.energy().map_or(String::new(), |energy| {
             format!(
@@ -299,7 +299,7 @@ impl<'a> Earned<'a> {
         })
     }
 
-    /// Says what the decisions earned in the unit they were made in.
+    /// Describes the earnings of the decisions, in their own unit.
     fn booked(&self) -> String {
         let LedgerStats {
             earnings,
@@ -312,7 +312,7 @@ impl<'a> Earned<'a> {
             ref goal => goal.unit(),
         };
         match earnings {
-            // There was one, and its earnings stand above.
+            // A long frame has one decision, and its earnings stand above.
             _ if self.is_long => String::new(),
             Some(earned) => format!(
                 "  decisions     saved {} of {} {unit} on blocks that were compressed{}\n",
@@ -324,7 +324,7 @@ impl<'a> Earned<'a> {
         }
     }
 
-    /// Says what lies between the seconds that the decisions saved and those that were saved in all.
+    /// Describes the gap between the seconds that the decisions saved and all saved seconds.
     fn rest(&self, booked: f64) -> String {
         let Some(raw) = self.raw_seconds().filter(|_| self.goal == Goal::Fastest) else {
             return String::new();
@@ -336,7 +336,8 @@ impl<'a> Earned<'a> {
         }
     }
 
-    /// Says what another choice would have saved. Pieces see no repeats beyond them, so it may well be more.
+    /// Describes the saving of another choice. Its pieces see no repeats beyond them, so the true saving may well be
+    /// larger.
     pub fn hint(&self, hint: &Hint) -> String {
         let gigabytes = hint.saved.low * self.summary.stored_bytes as f64 / 1e9;
         let paid = self.terms.core_second() * hint.core.0;
@@ -417,7 +418,7 @@ impl<'a> Earned<'a> {
     }
 }
 
-/// Returns the speed by which raw bytes are reckoned.
+/// Returns the speed that raw bytes are counted by.
 fn mb_s(link: &SeenLink) -> f64 {
     BytesPerSecond(1.0 / link.seconds_per_byte.mean).mb_per_second()
 }
@@ -430,7 +431,7 @@ fn basis(basis: LinkBasis) -> &'static str {
     }
 }
 
-/// A line for each class and method. Expectations are known for blocks, and not for long frames.
+/// A line for each class and method. Expectations are known for blocks, but not for long frames.
 fn accounts(ledger: &Ledger, is_long: bool) -> String {
     let mut text = format!(
         "  {:<18} {:<11} {:>7} {:>9} {:>7} {:>9} {:>9} {:>9}\n",

@@ -43,7 +43,7 @@ const ROWS: usize = 20;
 /// A longer frame is looked at in pieces.
 const FRAME_BYTES_MAX: u64 = 64 << 20;
 
-/// The most frames of a stream, a terabyte's: each is kept in mind until it is shown.
+/// The most frames of a stream, a terabyte's: all are held in memory until they are shown.
 const FRAMES_MAX: usize = 1 << 20;
 
 /// Runs `explain`.
@@ -95,7 +95,7 @@ impl Shown {
 struct Decided {
     class: Class,
     method: Method,
-    /// Into how many parts the block is split.
+    /// The number of parts of the block.
     parts: usize,
     raw_bytes: u64,
     stored_bytes: u64,
@@ -253,7 +253,7 @@ fn meaning_of_price(goal: Goal) -> &'static str {
     }
 }
 
-/// Returns the price that a goal goes by now, as [`meaning_of_price`] says.
+/// Returns the current price of a goal, in the sense of [`meaning_of_price`].
 fn price(controller: &Controller, goal: Goal) -> f64 {
     let core_second = controller.balance_prices().per_core_second.mean;
     match goal {
@@ -274,7 +274,7 @@ impl Decided {
         Seconds(self.decision.quantities.encode_core_seconds.mean)
     }
 
-    /// Says what decided; the best one known did not, where another was tried.
+    /// Names the reason: the decision's, or a trial of a method that is not the best known.
     fn why(&self) -> String {
         match self.is_trial {
             true => format!(
@@ -325,7 +325,7 @@ impl Decided {
     }
 }
 
-/// Sends the blocks of a file through a simulated pipeline; encoding them is real.
+/// Sends the blocks of a file through a simulated pipeline; only the encoding is real.
 fn decide(
     source: &mut Source,
     setting: &Setting,
@@ -422,7 +422,7 @@ impl Encoding {
         }
     }
 
-    /// Reads the next block, and encodes it by the arm that is picked for it.
+    /// Reads the next block, and encodes it by the picked arm.
     fn block(
         &mut self,
         source: &mut Source,
@@ -610,7 +610,7 @@ impl Found {
     }
 }
 
-/// Decodes a stream and tells the class of each of its frames, a long one in pieces.
+/// Decodes a stream and finds the class of each of its frames, a long one in pieces.
 fn look(
     source: &mut Source,
     options: &ReaderOptions,
@@ -624,7 +624,7 @@ fn look(
     let mut classes: BTreeMap<Class, OfClass> = BTreeMap::new();
     for frame in frames {
         // Where a frame does not state its content, its end looks the same as the next one's start. The rest is shown
-        // as pieces of it, of unknown stored bytes.
+        // as pieces of that frame, with unknown stored bytes.
         let states = frame.content_bytes;
         let is_long = states.is_none_or(|bytes| bytes > FRAME_BYTES_MAX);
         let mut left = states.unwrap_or(u64::MAX);
@@ -650,7 +650,7 @@ fn look(
             of.blocks += 1;
             of.raw_bytes += it.raw_bytes;
             of.stored_bytes += it.stored_bytes;
-            // The first, and then ever rarer ones, so that they are spread over the stream.
+            // The first blocks, and then ever rarer ones, so that they are spread over the stream.
             let block = &encoding.block[..count.min(BLOCK_BYTES)];
             if of.samples.len() < SAMPLES {
                 of.samples.push(block.to_vec());
@@ -672,7 +672,7 @@ fn kind(frame: &FoundFrame) -> &'static str {
     }
 }
 
-/// Encodes the samples by each method, quick ones first; tells whether the time was enough.
+/// Encodes the samples by each method, quick ones first; returns whether the time was enough.
 fn try_methods(
     classes: &mut BTreeMap<Class, OfClass>,
     arms: &[Method],
@@ -706,7 +706,7 @@ fn try_methods(
     Ok(true)
 }
 
-/// Renders what each method would have made of each class.
+/// Renders the outcome of each method for each class.
 fn alternatives(classes: &BTreeMap<Class, OfClass>, setting: &Setting) -> Result<String> {
     let (terms, days) = (setting.terms()?, setting.days);
     let mut text = format!(

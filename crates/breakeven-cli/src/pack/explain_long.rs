@@ -1,8 +1,8 @@
-//! `breakeven explain` of a file that is packed into one long frame: by which level, and why.
+//! `breakeven explain` of a file that is packed into one long frame: its level, and the reason.
 //!
 //! The frame is really made, by the writer of `pack` and into nothing. So the report is of the bytes that `pack`
-//! stores: the same ones, or, where levels follow a link, as many as another run would store. A link is one that is
-//! busy for as long as it takes the bytes, so this takes as long as packing would.
+//! stores. They are the same, or, where levels follow a link, as many as in another run. A simulated link is busy for
+//! as long as a real one, so the report takes as long as packing.
 
 use breakeven::quoted::quoted;
 use std::fmt::Write as _;
@@ -174,7 +174,7 @@ impl Asked {
         self.cheapest.as_ref().map_or(&[], |it| &it.levels)
     }
 
-    /// Says what the level was picked by.
+    /// Names the reason for the level.
     fn why(&self) -> String {
         let of_class = format!(
             "by this machine's profile of blocks\nof 1 MiB of class {}, as the content begins:",
@@ -272,15 +272,15 @@ fn by_what(made: &Made) -> String {
     text
 }
 
-/// The target of the writes: nothing, or a link to nowhere.
+/// The target of the writes: nothing, or a simulated link.
 struct Slow {
     link: Option<BytesPerSecond>,
-    /// When it is through with its bytes.
+    /// When it has sent its bytes.
     free_at: Instant,
 }
 
 impl Slow {
-    /// The time of the bytes that it holds beside those that it sends.
+    /// The bytes that it holds beside those on their way, as a time.
     const HELD: Duration = Duration::from_millis(2);
 
     fn new(link: Option<BytesPerSecond>) -> Slow {

@@ -1,8 +1,8 @@
-//! Whether a stream is a row of short frames, each with a method of its own, or one long frame.
+//! The choice between a row of short frames, each with a method of its own, and one long frame.
 //!
-//! A row is decoded in parallel, any byte of it can be sought, and its methods follow the link. A long frame finds what
+//! A row is decoded in parallel, it can be sought to any byte, and its methods follow the link. A long frame finds
 //! repeats over megabytes, and is smaller by a fifth or a half on text. A file is stored long, unless the options ask
-//! for something that a long frame lacks. So is a stream into a pipe, until the link shows itself to be fast.
+//! for a property that a long frame lacks. A stream into a pipe is stored long, too, until the link proves to be fast.
 
 use anyhow::Result;
 use breakeven::codec::{Codec, Compressor, Features, Method};
@@ -23,15 +23,15 @@ use crate::terms::DAY_SECONDS;
 /// The aim of a long frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aim {
-    /// By a level that was typed.
+    /// A typed level.
     Level(i8),
-    /// As cheap as can be in the time that `zstd` takes by its defaults.
+    /// As cheap as possible in the time that `zstd` takes by default.
     Usual,
-    /// The same of a file that is zeros for the most part.
+    /// The same for a file of mostly zeros.
     Zeros,
     /// As cheap as can be.
     Money,
-    /// With as few joules as can be.
+    /// As few joules as possible.
     Energy,
     /// As small as can be.
     Smallest,
@@ -41,8 +41,8 @@ pub enum Aim {
     Untold,
 }
 
-/// Bytes a second that a worker makes of level 1. A link that is faster than that wants lighter methods, or none, which
-/// a row has.
+/// Bytes a second that a worker makes of level 1. A faster link needs lighter methods, or none, and only a row has
+/// these.
 pub const FAST_LINK: f64 = 1e8;
 
 /// Returns whether a link is slow enough for a long frame.
@@ -51,8 +51,8 @@ pub fn is_slow(link: BytesPerSecond, workers: u32) -> bool {
 }
 
 impl Aim {
-    /// Returns the aim of a long frame over a link, given or seen, where a stream is one. `goes_to_file` means that it
-    /// is kept in a regular file.
+    /// Returns the aim of a long frame over a link, given or seen; `None` where the stream is a row. `goes_to_file`
+    /// means that it is kept in a regular file.
     pub fn of(
         typed: &PackOptions,
         link: Option<BytesPerSecond>,
@@ -66,14 +66,14 @@ impl Aim {
         if is_row {
             return None;
         }
-        // One frame, also into a pipe.
+        // One frame, into a pipe as well.
         if typed.files.habits.as_zstd && typed.strategy.is_none() && link.is_none() {
             return Some(Aim::Usual);
         }
         Aim::of_strategy(typed.strategy, link, (typed.mixed, goes_to_file), workers)
     }
 
-    /// Returns what it is for a source, whose zeros may be most of it.
+    /// Returns the aim for a source, which may be mostly zeros.
     pub fn for_source(self, source: &mut Source) -> Result<Aim> {
         Ok(match self {
             Aim::Usual if source.is_mostly_zeros()? => Aim::Zeros,
@@ -81,7 +81,7 @@ impl Aim {
         })
     }
 
-    /// Returns the same for a strategy and a link, as far as they are given.
+    /// Returns the aim for a strategy and a link, if they are given.
     pub fn of_strategy(
         strategy: Option<Strategy>,
         link: Option<BytesPerSecond>,
@@ -89,7 +89,7 @@ impl Aim {
         workers: u32,
     ) -> Option<Aim> {
         match strategy {
-            // A user who gives the link wants to be through it.
+            // A user who gives the link wants its time to be short.
             None if goes_to_file && link.is_none() => Some(Aim::Usual),
             _ if is_mixed => None,
             None | Some(Strategy::Fastest) if link.is_none() => Some(Aim::Untold),
@@ -104,7 +104,7 @@ impl Aim {
     }
 }
 
-/// Returns what a link's strategy means at its speed.
+/// Returns the pace of a link's strategy at its speed.
 pub fn pace(strategy: Option<Strategy>, link: BytesPerSecond) -> Pace {
     match strategy {
         Some(Strategy::Within(factor)) => Pace::Within(factor, link),
@@ -114,15 +114,15 @@ pub fn pace(strategy: Option<Strategy>, link: BytesPerSecond) -> Pace {
 
 /// The levels that money picks from: those whose cost the profile knows.
 const LEVELS: [i8; 6] = [1, 3, 5, 9, 12, 19];
-/// The level of stock `zstd`, which is held to be what it takes.
+/// The level of stock `zstd`, which stands for the time that it takes.
 pub const LEVEL_USUAL: i8 = 3;
-/// The work of looking for matches in all of the window beside level 3, as a share. It is 0.15 on a tar of documents
-/// and sources, 0.6 on headers, measured with zstd 1.5.4.
+/// The work of looking for matches in the whole window, as a share of the work of level 3. It is 0.15 on a tar of
+/// documents and sources, 0.6 on headers, measured with zstd 1.5.4.
 const FAR_SHARE: f64 = 0.6;
 /// Bytes of a job of level 3: four of its windows.
 const JOB_BYTES: u64 = 8 << 20;
 
-/// Returns how the frame of a content is made, by its first bytes and its length, as far as it is known.
+/// Returns the options for the frame of a content, by its first bytes and its length, if that is known.
 pub fn long_options(
     aim: Aim,
     setting: &Setting<'_>,
@@ -143,7 +143,7 @@ pub fn long_options(
     let limit = usual_limit(workers, content_bytes);
     Ok(match aim {
         Aim::Level(level) => LongOptions { level, ..usual },
-        // Far matches would take time in proportion to the content that they are sought in.
+        // Far matches would take time in proportion to the content that is searched.
         Aim::Zeros => LongOptions {
             passes_zeros: true,
             ..usual
@@ -166,7 +166,7 @@ pub fn long_options(
     })
 }
 
-/// Returns how the frame of a content is made where others took more memory than there is.
+/// Returns the options for the frame of a content where others need more memory than there is.
 pub fn thrifty_options(aim: Aim, content_bytes: Option<u64>) -> LongOptions {
     LongOptions {
         level: match aim {
@@ -179,7 +179,7 @@ pub fn thrifty_options(aim: Aim, content_bytes: Option<u64>) -> LongOptions {
     }
 }
 
-/// A level that money may pick, by the estimates for blocks of a class.
+/// A level that money may pick, with the estimates for blocks of a class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
     pub level: i8,
@@ -187,7 +187,7 @@ pub struct Level {
     pub core: f64,
     /// Bytes stored of it.
     pub stored: f64,
-    /// Euros for both, over the days it is kept, or joules for both and its reads.
+    /// Euros for both, over the days kept, or joules for both and the reads.
     pub cost: f64,
     /// Whether its work is within the limit.
     pub is_allowed: bool,
@@ -201,8 +201,8 @@ pub struct Cheapest {
     pub decision: Decision,
 }
 
-/// Picks the level that costs least for content whose class its head shows. A limit allows only levels that are no
-/// lighter than level 3 and whose work is within the limit, as a share of that of level 3.
+/// Picks the level that costs least for content whose class its head shows. A limit allows only some levels: none
+/// lighter than level 3, and none whose work exceeds the limit, a share of level 3's work.
 pub fn cheapest(setting: &Setting<'_>, head: &[u8], limit: Option<f64>) -> Result<Cheapest> {
     let life = BlockLife {
         reads_per_write: Estimate::exact(0.0),
@@ -212,7 +212,7 @@ pub fn cheapest(setting: &Setting<'_>, head: &[u8], limit: Option<f64>) -> Resul
     pick(setting, life, setting.terms()?.prices(), limit)
 }
 
-/// Picks the level that takes the fewest joules to write and to read, for content of a class that begins so.
+/// Picks the level that takes the fewest joules to write and to read, for content whose class its head shows.
 pub fn of_fewest_joules(setting: &Setting<'_>, head: &[u8]) -> Result<Cheapest> {
     let Goal::Energy { prices, reads } = setting.goal(Strategy::Energy)? else {
         unreachable!("a strategy is its goal");
@@ -272,8 +272,8 @@ fn pick(
     })
 }
 
-/// Returns how often the work of level 3 may be done in the time that stock `zstd` takes for it. Where there are too
-/// few threads, or too little content for them, it is less than the work of looking for far matches.
+/// Returns the limit of work, as a multiple of level 3's, that fits into the time of stock `zstd`. With too few
+/// threads, or too little content for them, the limit is below the work of looking for far matches.
 pub fn usual_limit(workers: u32, content_bytes: Option<u64>) -> f64 {
     let jobs = content_bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(JOB_BYTES));
     (u64::from(workers)).min(jobs) as f64 - FAR_SHARE
@@ -285,14 +285,14 @@ pub fn class_of(piece: &[u8], compressor: &mut Compressor) -> Result<Class> {
     Ok(Class::content(&features))
 }
 
-/// One of so many pieces is looked at to tell the class of a content.
+/// One of this many pieces is classified.
 const PIECES_SKIPPED: u32 = 16;
 
-/// The booking of a long frame: one method for all of it, under the class that most of it seems to be of. It books the
+/// The booking of a long frame: one method for all of it, under the class that most of its pieces have. It books the
 /// process's time, since libzstd's workers do not report theirs.
 pub struct Booking {
     compressor: Compressor,
-    /// How many pieces of each class were seen.
+    /// The number of pieces seen of each class.
     classes: Vec<(Class, u32)>,
     pieces: u32,
     begun: Reading,
@@ -327,7 +327,7 @@ impl Booking {
         most.map_or(Class::UNSEEN, |it| it.0)
     }
 
-    /// Closes them, in the unit of a goal: under the level that most of it went by.
+    /// Closes the books, in the unit of a goal: under the level of most of the frame.
     pub fn close(
         &self,
         (level, summary): (i8, &Summary),
@@ -355,7 +355,7 @@ impl Booking {
                 life.reads_per_write = Estimate::exact(reads);
                 prices
             }
-            // Bytes, or the seconds in which a link takes them.
+            // Bytes, or the seconds that a link takes for them.
             _ => Prices {
                 per_byte_written: Estimate::exact(link.map_or(1.0, |link| 1.0 / link.0)),
                 ..Prices::default()

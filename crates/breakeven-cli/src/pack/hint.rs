@@ -1,8 +1,8 @@
 //! The saving of another choice, tried on some pieces of the file that was just packed.
 //!
-//! A profile knows kinds of data and not this file, and a hint has to be right. So pieces from all over the file are
-//! packed by both choices, for a tenth of the time that packing took. Their saving is reported with the spread from
-//! piece to piece. Nothing is said where that was too short to try anything.
+//! A profile knows kinds of data but not this file, and a hint has to be right. So both choices pack pieces from all
+//! over the file, in a tenth of the time that packing took. The hint gives their saving with the spread from piece to
+//! piece. There is no hint where that time was too short to try anything.
 
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -15,17 +15,17 @@ use breakeven::units::{Estimate, Seconds};
 
 use super::place::Source;
 
-/// Bytes of a piece: long enough for a level to show what it can, some 50 ms by the densest.
+/// Bytes of a piece: long enough for a level to show its strength, some 50 ms by the densest.
 const PIECE_BYTES: usize = 128 << 10;
-/// The fewest pieces that tell a spread, and the most.
+/// The fewest pieces that show a spread, and the most.
 const PIECES: [usize; 2] = [3, 16];
 /// The share of the time of packing that trying may take.
 const TIME_SHARE: f64 = 0.1;
 /// Packing that was quicker is not worth a hint.
 const SECONDS_MIN: f64 = 1.0;
-/// The level that stands for `smallest`: the densest of one piece, whose window is shorter than that of any level.
+/// The level that stands for `smallest`: the densest for one piece, whose window is shorter than that of any level.
 const DENSEST: i8 = 19;
-/// The level that a file goes by unless another is asked for.
+/// The level of a file unless another is requested.
 const USUAL: i8 = 3;
 
 /// Another choice.
@@ -48,7 +48,7 @@ pub enum Packed {
     Row(f64),
 }
 
-/// Tries on a file the choice that saves most beside its own; reports nothing on a file that was cut since.
+/// Tries the choice that would save most more on a file; `None` for a file that was cut since.
 pub fn hint(source: &Source, packed: Packed, took: Seconds) -> Option<Hint> {
     let length = source.metadata.as_ref().map_or(0, std::fs::Metadata::len);
     if took.0 < SECONDS_MIN || length < (PIECES[0] * PIECE_BYTES) as u64 {
@@ -66,7 +66,7 @@ pub fn hint(source: &Source, packed: Packed, took: Seconds) -> Option<Hint> {
         if is_late && index >= PIECES[0] {
             break;
         }
-        // The halves of the rest, so that pieces are spread whenever time is up.
+        // The fractions halve the gaps, so that pieces are spread evenly whenever the time is up.
         let share = van_der_corput(index as u32 + 1);
         let at = (share * (length - PIECE_BYTES as u64) as f64) as u64;
         tried.piece(source, at, (base, level)).ok()?;
@@ -132,7 +132,7 @@ impl Tried {
         }
     }
 
-    /// Returns the same beside what was stored of a raw byte, which is no guess.
+    /// Returns the share saved against a known share of stored bytes, which is no estimate.
     fn saved_of(&self, stored: f64) -> Estimate {
         // The base is the raw bytes.
         self.saved().map(|saved| 1.0 - (1.0 - saved) / stored)
@@ -157,7 +157,7 @@ mod tests {
         (folder, Source::open(&path).unwrap())
     }
 
-    /// Numbers that repeat in no way that a codec finds.
+    /// Numbers without any repeats that a codec finds.
     fn random(seed: u64) -> impl FnMut() -> u64 {
         let mut state = seed;
         move || {

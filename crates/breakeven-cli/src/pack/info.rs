@@ -1,4 +1,4 @@
-//! `breakeven info`: what a stream consists of, found without decoding it where that can be.
+//! `breakeven info`: the parts of a stream, found without decoding it where possible.
 
 use std::io::Seek;
 use std::process::ExitCode;

@@ -60,13 +60,13 @@ const ENDINGS: [(&str, &str); 10] = [
     ("tlz4", "tar"),
     ("txz", "tar"),
 ];
-/// Bytes of the smallest buffers of blocks. A file that grows is cut into blocks as long.
+/// Bytes of the smallest buffers of blocks. A growing file is cut into blocks of this length.
 const BLOCK_BYTES_MIN: u64 = 64 << 10;
 /// Bytes of the blocks that `smallest` has where xz may be picked.
 const BLOCK_BYTES_DENSE: u64 = 16 << 20;
 /// Bytes of a frame that `unpack` checks before it writes any of them.
 const HELD_BYTES_MAX: usize = 16 << 20;
-/// The exit code where a file is complete, and its file system refused its mode, owner or times.
+/// The exit code where a file is complete but its file system refused its mode, owner or times.
 const REFUSED: u8 = 3;
 /// Bytes read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -118,10 +118,10 @@ pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
     Ok(outcome)
 }
 
-/// Bytes of a block of a row, by the length of its content where that is known.
+/// Bytes of a block of a row, by the length of the content where it is known.
 ///
-/// A small file wants small buffers: to fault the usual ones in takes longer than to pack it. As small as can be
-/// with xz wants blocks of twice its window, since frames see nothing of each other.
+/// A small file needs small buffers: to fault the usual ones in takes longer than to pack the file. The smallest stream
+/// with xz needs blocks of twice its window, since frames see nothing of each other.
 fn block_bytes(goal: Goal, is_mixed: bool, content_bytes: Option<u64>) -> usize {
     let usual = match goal == Goal::Smallest && is_mixed {
         true => BLOCK_BYTES_DENSE,
@@ -165,7 +165,7 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
     let job = Job::new(&typed.files)?;
     if job.joins() && !typed.test {
         return job.join(|source, target| {
-            // Holes are left where a file begins with them, and this one may begin in the middle.
+            // A sink with holes writes from the file's start, and this content may begin in its middle.
             let sink = Sink::new(Some(target), false)?;
             let passes_through = typed.files.habits.pass_through;
             say_all(unpack_one(
@@ -182,7 +182,7 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
             true => None,
             false => Some(job.target(source, strip_ending, true)?),
         };
-        // As zstd and gzip do for those who read logs, packed or not.
+        // As in zstd and gzip, for users who read logs, packed or not.
         let habits = &typed.files.habits;
         let passes_through = match &target {
             None => false,
@@ -213,7 +213,7 @@ struct Job<'a> {
     typed: &'a FileOptions,
     pool: Pool,
     paths: Vec<PathBuf>,
-    /// How often a file system refused something of a file that is complete otherwise.
+    /// The number of refusals by file systems, for files that are otherwise complete.
     refusals: Cell<usize>,
 }
 
@@ -246,7 +246,8 @@ impl Job<'_> {
         self.typed.output.is_some() && self.paths.len() > 1
     }
 
-    /// Writes what is made of all files into one, each behind the other. It gets its name when all of them are in it.
+    /// Writes the results of all files into one, one behind the other. The target gets its name when all of them are in
+    /// it.
     fn join(&self, work: impl Fn(&mut Source, &Target) -> Result<()>) -> Result<ExitCode> {
         let output = self.typed.output.as_deref().expect("it is named");
         let mut target = None;
@@ -271,18 +272,18 @@ impl Job<'_> {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Does each file. A failure of one is reported and does not keep the others from being done.
+    /// Works on each file. One failure is reported and does not stop the work on the others.
     fn for_each(&self, work: impl Fn(&mut Source, &Pool) -> Result<()>) -> Result<ExitCode> {
         let mut has_failed = false;
         for path in &self.paths {
             let done = self.one(path, &work);
             match done {
                 Ok(()) => {}
-                // The typed options are as wrong for the files that follow.
+                // The typed options are just as wrong for the files that follow.
                 Err(error) if self.paths.len() == 1 || error.is::<Usage>() => {
                     return Err(error);
                 }
-                // Nobody reads the rest either; an earlier report of failure stands.
+                // Nobody will read the rest either; an earlier report of failure stands.
                 Err(error) if error.is::<ReaderGone>() && has_failed => break,
                 Err(error) if error.is::<ReaderGone>() => return Err(error),
                 Err(error) => {
@@ -338,7 +339,7 @@ impl Job<'_> {
         standard::complain(text);
     }
 
-    /// Returns whether what is made of a source goes to standard output.
+    /// Returns whether the result of a source goes to standard output.
     fn is_to_stdout(&self, source: &Source) -> bool {
         match &self.typed.output {
             Some(path) => path == Path::new("-"),
@@ -375,7 +376,7 @@ impl Job<'_> {
         Ok(target)
     }
 
-    /// Shows how far a source is, and the speeds of reading it and of writing its copy.
+    /// Shows the position in a source, and the speeds of reading it and of writing its copy.
     fn progress(
         &self,
         source: &Source,
@@ -384,7 +385,7 @@ impl Job<'_> {
         if self.typed.quiet || self.typed.habits.no_progress {
             return Ok(ProgressBar::hidden());
         }
-        // Hidden by itself where standard error is no terminal.
+        // The bar hides itself where standard error is no terminal.
         let length = source.metadata.as_ref().map(std::fs::Metadata::len);
         let (bar, template) = match length {
             Some(length) => (
@@ -404,7 +405,8 @@ impl Job<'_> {
         Ok(bar)
     }
 
-    /// Returns whether the outcome for a source is reported; for a copy to standard output or a device only on request.
+    /// Returns whether the outcome for a source is reported. For a copy to standard output or a device that happens
+    /// only on request.
     fn tells(&self, target: Option<&Target>) -> bool {
         let is_told = self.typed.verbose || target.is_none_or(Target::is_renamed);
         is_told && !self.typed.quiet
@@ -414,7 +416,7 @@ impl Job<'_> {
 /// The most threads: as many as a frame of zstd may have.
 const WORKERS_MAX: usize = 256;
 
-/// Returns whether the system gave no memory.
+/// Returns whether the system refused memory.
 fn lacks_memory(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<breakeven::Error>();
     matches!(cause, Some(breakeven::Error::OutOfMemory { .. }))
@@ -428,7 +430,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Writes a line for whoever sits there.
+/// Writes a line for the user at the terminal.
 fn say(text: &str) {
     standard::tell(text);
 }
@@ -446,7 +448,7 @@ struct Packing<'a> {
 }
 
 impl Packing<'_> {
-    /// The options for writing the next file, from the measurements on the files before it, and from its length if that
+    /// The options for writing the next file: from the measurements on the files before it, and from its length if that
     /// is known.
     fn options(&self, pledged_source_bytes: Option<u64>) -> Result<WriterOptions> {
         let link = self.typed.link.0;
@@ -456,7 +458,7 @@ impl Packing<'_> {
                 let frozen = frozen.map_err(|error| Usage(error.to_string()))?;
                 Choice::Frozen(Box::new(frozen))
             }
-            // Of one method the books are kept by picking it for every block.
+            // The books of a single method are kept by picking it for every block.
             Some(method) if self.typed.ledger => self.setting.choice(self.goal, vec![method], link),
             Some(method) => Choice::Fixed(method),
             None => {
@@ -475,7 +477,7 @@ impl Packing<'_> {
         })
     }
 
-    /// Writes a stream behind what its target has already.
+    /// Appends a stream to the bytes that its target already has.
     fn append(&self, source: &mut Source, target: &Target, job: &Job) -> Result<()> {
         let written = self.write(source, target, job, false)?;
         if job.tells(Some(target)) {
@@ -509,7 +511,7 @@ impl Packing<'_> {
         let Some(booked) = written.booked else {
             return Ok(());
         };
-        // Over a link that was given or seen, that link decided.
+        // Over a given or seen link, that link decided.
         let packed = match written.level {
             Some(level) if is_kept && self.typed.link.0.is_none() => Some(Packed::Level(level)),
             None if is_kept => {
@@ -559,7 +561,7 @@ impl Packing<'_> {
         Ok(written)
     }
 
-    /// Prints the ledger on request, and the further gain of denser strategies where somebody is there to read it.
+    /// Prints the ledger on request, and the further gain of denser strategies where a user can read it.
     fn say_earned(
         &self,
         named: (&str, &Summary),
@@ -597,7 +599,7 @@ impl Packing<'_> {
     }
 }
 
-/// Shows a count of bytes by the MB that it grew by in a second, since the bar's start.
+/// Shows the growth of a count of bytes, in MB a second since the bar's start.
 fn speed_of(bytes: Arc<AtomicU64>) -> impl Fn(&ProgressState, &mut dyn fmt::Write) + Clone {
     move |state, text| {
         let megabytes = bytes.load(Ordering::Relaxed) as f64 / 1e6;
@@ -675,7 +677,7 @@ fn unpack_one(
     let mut content =
         Content::open_behind((&name, file, head.unread), can_seek, &job.pool, &options)?;
     let written = Arc::new(AtomicU64::new(0));
-    // It would be drawn into the text, or into the pager that shows it.
+    // The bar would be drawn into the text, or into the pager that shows it.
     let is_read_now = target.is_some_and(Target::is_standard_output);
     let bar = match is_read_now && !job.typed.verbose {
         true => ProgressBar::hidden(),
@@ -712,7 +714,7 @@ fn name_of(target: Option<&Target>) -> String {
     target.map(|it| it.name.clone()).unwrap_or_default()
 }
 
-/// Decodes all of a stream; tells after each piece how many bytes there were, and where in the stream it is.
+/// Decodes all of a stream; reports after each piece its length, and the position in the stream.
 fn decode(
     content: &mut Content,
     target: Option<&Target>,
@@ -737,7 +739,7 @@ fn decode(
     sink.finish().with_context(|| name_of(target))
 }
 
-/// Copies what is no stream as it is, behind its first bytes.
+/// Copies data that is no stream unchanged, behind its first bytes.
 fn pass_through(source: &mut Source, head: &[u8], mut sink: Sink) -> Result<()> {
     sink.write_all(head)?;
     let mut piece = vec![0; READ_BYTES];

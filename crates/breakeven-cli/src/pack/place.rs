@@ -1,7 +1,7 @@
-//! Where bytes come from and where they go: files, pipes, and files that appear whole or not at all.
+//! Sources and targets of bytes: files, pipes, and files that appear whole or not at all.
 //!
-//! A file is written under another name in its folder and moved to its own when it is complete; a signal or an error
-//! removes it. A target that is no regular file (a device, a pipe) is written to directly.
+//! A file is written under another name in its folder, and renamed when it is complete. A signal or an error removes
+//! it. A target that is no regular file (a device, a pipe) is written to directly.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
@@ -33,15 +33,15 @@ use crate::standard;
 /// The file under its other name, while there is one.
 static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// The stack of the thread that waits for signals: a path of 4 KiB that is removed, many times over. One of the usual
-/// 2 MiB counts where what may be mapped is limited.
+/// The stack of the thread that waits for signals: many times the 4 KiB path that it removes. The usual 2 MiB would
+/// count against a limit of the address space.
 const SIGNALS_STACK_BYTES: usize = 64 << 10;
 
 /// Lets a signal that ends the program remove the unfinished file first.
 ///
-/// A thread waits for it, so that it ends the program in any state: in a read from a pipe, in a write to a full one. A
-/// signal that was ignored from the start stays ignored, as a hang-up by `nohup`, or a terminal's signal to a script
-/// that goes on in the background.
+/// A thread waits for the signal, so that it ends the program in any state: in a read from a pipe, in a write to a full
+/// one. A signal that was ignored from the start stays ignored. Such are a hang-up under `nohup`, and a terminal's
+/// signal to a script that goes on in the background.
 pub fn clean_up_at_signals() -> Result<()> {
     let caught = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGXCPU];
     let caught = caught.into_iter().filter(|&signal| !is_ignored(signal));
@@ -63,7 +63,7 @@ pub fn clean_up_at_signals() -> Result<()> {
     Ok(())
 }
 
-/// The capacity that a pipe gets: both sides then work on instead of waking each other every 64 KiB.
+/// The capacity that a pipe gets, so that neither side wakes the other every 64 KiB.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// Makes a pipe hold more. A file that is no pipe, or may not hold more, stays as it is.
@@ -82,29 +82,29 @@ pub struct Source {
     pub name: String,
     /// Its metadata, where it is a regular file.
     pub metadata: Option<Metadata>,
-    /// The stretch that is read now.
+    /// The current stretch of reading.
     stretch: Stretch,
 }
 
-/// Places of a file that are looked at for zeros, and the bytes of each. For shorter files the look does not pay, since
-/// a disk may have to seek to each.
+/// The number of places of a file that are checked for zeros, and the bytes of each. For shorter files the check does
+/// not pay, since a disk may have to seek to each place.
 const ZEROS_PLACES: u64 = 16;
 const ZEROS_SEEN_BYTES: usize = 4 << 10;
 const ZEROS_FILE_BYTES_MIN: u64 = 16 << 20;
 
-/// A stretch of a file in which there is data, or none.
+/// A stretch of a file with data, or without.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Stretch {
-    /// Bytes of it that were not read yet.
+    /// Its bytes that are still unread.
     left_bytes: u64,
     is_hole: bool,
 }
 
-/// Holes are passed over that are at least as long; a shorter one is read as fast as it is looked for.
+/// Only holes of at least this length are skipped; a shorter one is read as fast as it is found.
 const HOLE_BYTES_MIN: u64 = 1 << 20;
 
 impl Source {
-    /// Returns the metadata that its copy gets. Nobody named a file where the bytes came by standard input.
+    /// Returns the metadata that its copy gets. There is none for standard input, since nobody named a file.
     pub fn given_metadata(&self) -> Option<&Metadata> {
         (self.metadata.as_ref()).filter(|_| self.path != Path::new("-"))
     }
@@ -151,7 +151,7 @@ impl Source {
         Some(length.saturating_sub(at))
     }
 
-    /// Reads the bytes that tell what it is; of a stream they are read again where it can seek.
+    /// Reads the bytes that show the kind of a source; they are read again where it can seek.
     pub fn magic_ahead(&mut self) -> Result<Magic> {
         let place = self.place();
         let mut bytes = vec![0; MAGIC_BYTES];
@@ -167,20 +167,20 @@ impl Source {
         Ok(Magic { bytes, unread })
     }
 
-    /// Returns where it stands, if it is a file that can be read again from there.
+    /// Returns its position, if it is a file that can be read again from there.
     pub fn place(&mut self) -> Option<u64> {
         self.metadata.as_ref()?;
         self.file.stream_position().ok()
     }
 
-    /// Goes back to where it stood.
+    /// Goes back to a position.
     pub fn go_back(&mut self, place: u64) -> Result<()> {
         self.stretch = Stretch::default();
         let gone = self.file.seek(io::SeekFrom::Start(place));
         gone.map(drop).with_context(|| self.name.clone())
     }
 
-    /// Reads some bytes, none at the end. Where a file has a hole nothing is read: what is there is zeros.
+    /// Reads some bytes, none at the end. A hole is not read: its bytes are zeros.
     pub fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
         if self.metadata.is_none() {
             return self.read_data(bytes);
@@ -204,7 +204,7 @@ impl Source {
         Ok(count)
     }
 
-    /// Finds out what comes next: a hole of some length, or data. Where the system does not say, the bytes are read.
+    /// Finds the next stretch: a hole of some length, or data. Where the system does not say, the bytes are read.
     fn next_stretch(&mut self) -> Stretch {
         let data = Stretch {
             left_bytes: u64::MAX,
@@ -220,7 +220,7 @@ impl Source {
             true => Ok(at),
             false => seek(&self.file, SeekTo::Hole(end.max(at))),
         };
-        // Where it stood it is again, whatever was found.
+        // The position is restored, with either finding.
         if self.file.seek(io::SeekFrom::Start(at)).is_err() {
             return data;
         }
@@ -247,7 +247,7 @@ impl Source {
         }
     }
 
-    /// Reads until a buffer is filled, or to the end, and returns how far it is.
+    /// Reads until a buffer is full, or to the end, and returns the filled length.
     pub fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -261,12 +261,12 @@ impl Source {
 
     /// Reads the first bytes, as many as are read at a time.
     ///
-    /// Files of /proc and /sys report other lengths than they have: one that ends within these bytes is as long as it
-    /// was read.
+    /// Files of /proc and /sys report wrong lengths. A file that ends within these bytes is exactly as long as was
+    /// read.
     pub fn head(&mut self) -> Result<Head> {
         let ahead = self.bytes_ahead();
         let is_file = ahead.is_some();
-        // One more than there are tells that there are no more; a small file wants a small buffer.
+        // One byte more than expected shows that there are no more; a small file needs a small buffer.
         let wanted = ahead.map_or(u64::MAX, |bytes| bytes + 1);
         let mut piece = vec![0; wanted.min(READ_BYTES as u64) as usize];
         let mut count = self.fill(&mut piece)?;
@@ -285,7 +285,7 @@ impl Source {
         })
     }
 
-    /// Returns whether a file has more holes or zeros than data, as far as some places of it tell. File systems that
+    /// Returns whether a file has more holes or zeros than data, judged by some of its places. File systems that
     /// compress also allocate less than a file is long.
     pub fn is_mostly_zeros(&mut self) -> Result<bool> {
         let (Some(place), Some(metadata)) = (self.place(), &self.metadata) else {
@@ -313,10 +313,11 @@ impl Source {
         Ok(zeros > ZEROS_PLACES / 2)
     }
 
-    /// Checks that as much was read of a file as it had: of one that was cut meanwhile a part would pass for all.
+    /// Checks that a file was read to its stated length: a part of a file that was cut meanwhile would pass for the
+    /// whole.
     pub fn check_read(&self, announced_bytes: Option<u64>, read_bytes: u64) -> Result<()> {
         match announced_bytes {
-            // It may say more than it has; then nothing of it changed.
+            // A file may state more than it has; then nothing of it changed.
             Some(announced) if read_bytes < announced && !self.is_as_opened()? => bail!(
                 "{} changed while it was read: it had {announced} bytes, {read_bytes} came",
                 self.name
@@ -339,7 +340,7 @@ impl Source {
         Ok(opened.is_none_or(|opened| Version::of(opened) == Version::of(&now)))
     }
 
-    /// Lets a thread of its own read on from here.
+    /// Lets another thread read on from here.
     pub fn ahead(&self) -> Result<Ahead> {
         let mut source = Source {
             file: self.file.try_clone().context("duplicate a descriptor")?,
@@ -361,7 +362,7 @@ impl Source {
                 }
             }
         };
-        // It is not waited for: where the sink fails it may stand in a read of a pipe.
+        // Nobody joins it: where the sink fails, it may be blocked in a read of a pipe.
         std::thread::Builder::new()
             .name("read".to_string())
             .spawn(read)
@@ -369,7 +370,7 @@ impl Source {
         Ok(Ahead { pieces, used })
     }
 
-    /// Checks that a path does not lead to this file, where something is to be written.
+    /// Checks that a target path does not lead to this file.
     pub fn ensure_not_at(&self, path: &Path) -> Result<()> {
         match self.is_at(path) {
             true => bail!(
@@ -388,7 +389,7 @@ impl Source {
         (one.dev(), one.ino()) == (other.dev(), other.ino())
     }
 
-    /// Checks that this file still stands under a path, and was not written to since it was opened.
+    /// Checks that this file is still the one at a path, and that nobody wrote to it since it was opened.
     pub fn check_unchanged(&self, path: &Path) -> Result<()> {
         let now = fs::metadata(path).with_context(|| self.name.clone())?;
         if self.metadata.as_ref().map(Version::of) != Some(Version::of(&now)) {
@@ -397,14 +398,14 @@ impl Source {
         Ok(())
     }
 
-    /// Removes the file, unless another stands under its name by now, or it was written to.
+    /// Removes the file, unless another now has its name, or somebody wrote to it.
     pub fn remove(&self, path: &Path) -> Result<()> {
         self.check_unchanged(path)?;
         fs::remove_file(path).with_context(|| format!("remove {}", self.name))
     }
 }
 
-/// The bytes that tell what a source is.
+/// The bytes that show the kind of a source.
 #[derive(Default)]
 pub struct Magic {
     /// All of them.
@@ -415,15 +416,15 @@ pub struct Magic {
 
 /// The first bytes of a source.
 pub struct Head {
-    /// Where they are, and how far it is filled.
+    /// The buffer with them, and its filled length.
     pub piece: Vec<u8>,
     pub count: usize,
-    /// Bytes of the whole file, as far as they are known.
+    /// Bytes of the whole file, if known.
     pub content_bytes: Option<u64>,
 }
 
-/// The marks of a file that is still the one that was opened, as it was then. A program that sets back the time of
-/// writing cannot set back that of the inode.
+/// The marks of the opened file at that time, by which it is recognised. A program that sets back the time of writing
+/// cannot set back that of the inode.
 #[derive(PartialEq, Eq)]
 struct Version {
     device: u64,
@@ -448,32 +449,32 @@ impl Version {
 /// Pieces that are read before they are asked for.
 const PIECES_AHEAD: usize = 2;
 
-/// A source that is read while what was read of it is worked on.
+/// A source that another thread reads ahead of the work on it.
 pub struct Ahead {
     pieces: Receiver<Result<(Vec<u8>, usize)>>,
     used: Sender<Vec<u8>>,
 }
 
 impl Ahead {
-    /// Takes a buffer back and returns the next, and how far it is filled: not at all at the end.
+    /// Takes a buffer back and returns the next one with its filled length, 0 at the end.
     pub fn next(&self, used: Vec<u8>) -> Result<(Vec<u8>, usize)> {
-        // Nobody takes it back at the end.
+        // At the end there is nobody to take it back.
         let _ = self.used.send(used);
         self.pieces.recv().unwrap_or_else(|_| Ok((Vec::new(), 0)))
     }
 }
 
-/// The treatment of a file that stands where one is to be written.
+/// The treatment of an existing file in the place of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     Keep,
     Overwrite,
-    /// As whoever sits at the terminal says; keep it where nobody does.
+    /// Ask the user at the terminal; keep the file where there is none.
     Ask,
 }
 
 impl Existing {
-    /// Returns what was asked for: to overwrite by force, or to ask where somebody may be asked.
+    /// Returns the requested treatment: to overwrite by force, or to ask where there is somebody to ask.
     pub fn of(is_forced: bool, may_ask: bool) -> Existing {
         match (is_forced, may_ask) {
             (true, _) => Existing::Overwrite,
@@ -500,11 +501,11 @@ impl Existing {
 
 /// The target of the bytes.
 pub struct Target {
-    /// The only descriptor that is written to, so that what closing says is heard.
+    /// The only descriptor for writing, so that the error of closing it is seen.
     file: Arc<File>,
     /// The name for messages.
     pub name: String,
-    /// Where it is no stream or device: what will have its name.
+    /// The unfinished file that will get its name; `None` for a stream or device.
     partial: Option<Partial>,
     overwrites: bool,
 }
@@ -535,7 +536,7 @@ impl Target {
         }
     }
 
-    /// Begins a file that will stand under `path` once it is complete, which is not its source.
+    /// Begins a file that will stand under `path` once it is complete; `path` must not be the source.
     pub fn create(path: &Path, source: &Source, existing: Existing) -> Result<Target> {
         let named = path;
         let name = quoted(&path).to_string();
@@ -559,15 +560,14 @@ impl Target {
                     bail!("{name} already exists; overwrite it with -f");
                 }
                 overwrites |= exists;
-                // A link that leads to a file is itself replaced, as by zstd and gzip: the user did not name the file
-                // behind it.
+                // A link to a file is itself replaced, as by zstd and gzip: the user did not name the file behind it.
                 let path = if exists { named } else { &path };
                 Target::begin(path, name, overwrites)
             }
         }
     }
 
-    /// Begins a file in the folder of a path that is gone when it is closed, to be written and read.
+    /// Begins a file in the folder of a path, to be written and read; it is gone when it is closed.
     pub fn nameless(path: &Path) -> Result<Target> {
         Ok(Target {
             file: Arc::new(beside::nameless(folder_of(path))?),
@@ -577,7 +577,7 @@ impl Target {
         })
     }
 
-    /// Begins a file that will be renamed to a path, which leads through no link of its own.
+    /// Begins a file that will be renamed to a path.
     fn begin(path: &Path, name: String, overwrites: bool) -> Result<Target> {
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
         let partial = Partial::create(path, beside::OWNER_ALONE)?;
@@ -595,20 +595,20 @@ impl Target {
         Arc::clone(&self.file)
     }
 
-    /// Returns the file to read again what was written, which is asked for before.
+    /// Returns the file for reading back its bytes, after asking the system for errors of writing them.
     pub fn reread(&self) -> Result<File> {
         closing::ask(&self.file).with_context(|| self.name.clone())?;
         self.file.try_clone().context("duplicate a descriptor")
     }
 
-    /// Makes a file empty that is not complete, to be written anew.
+    /// Empties an unfinished file, so that it is written again.
     pub fn empty(&self) -> Result<()> {
         let mut file = self.file.as_ref();
         let emptied = file.set_len(0).and_then(|()| file.rewind());
         emptied.with_context(|| self.name.clone())
     }
 
-    /// Returns the file as a sink that so many threads write to at once.
+    /// Returns the file as a sink that several threads write to at once.
     pub fn spread(&self, links: usize) -> Result<SpreadFile> {
         let Some(partial) = &self.partial else {
             let reason = format!("--links wants a file, not {}", self.name);
@@ -637,8 +637,8 @@ impl Target {
         self.partial.is_some()
     }
 
-    /// Gives the complete file the owner, mode and times of its source and its own name. It is synced before, if the
-    /// source is to be removed. Returns what its file system refused of them.
+    /// Gives the complete file its own name, and the owner, mode and times of its source. It is synced before that, if
+    /// the source is to be removed. Returns the parts that its file system refused.
     pub fn complete(mut self, source: Option<&Metadata>, syncs: bool) -> Result<Vec<Refusal>> {
         let Some(partial) = &self.partial else {
             closing::ask(&self.file).with_context(|| self.name.clone())?;
@@ -671,7 +671,7 @@ impl Target {
     }
 }
 
-/// A part of the metadata that a file system refused to set for a file that is otherwise complete.
+/// A part of the metadata that a file system refused for a file that is otherwise complete.
 #[derive(Debug)]
 pub struct Refusal {
     /// The part: its owner, its mode.
@@ -700,14 +700,14 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Gives a file the owner of another, as far as that is allowed, then its mode and its times; returns the refused
+/// Gives a file the owner of another, as far as that is allowed, then its mode and its times. Returns the refused
 /// parts.
 fn give_metadata(file: &File, source: &Metadata) -> io::Result<Vec<Refusal>> {
     let made = file.metadata()?;
     let is_root = geteuid().is_root();
     // Only root may give files away; everybody else's files are their own.
     let is_allowed = |error: &io::Error| is_root || error.kind() != io::ErrorKind::PermissionDenied;
-    // Never set-user-id: under another owner that would lend rights which the source did not.
+    // Never set-user-id: under another owner it would lend rights that the source did not.
     let mut mode = source.mode() & 0o777;
     let mut refused = Vec::new();
     if source.uid() != made.uid() {
@@ -717,7 +717,7 @@ fn give_metadata(file: &File, source: &Metadata) -> io::Result<Vec<Refusal>> {
     if source.gid() != made.gid()
         && let Some(group) = refusal("group", fchown(file, None, Some(source.gid())))
     {
-        // The group is another: it may do what all may.
+        // The group is another, so it gets the rights of all others.
         mode &= !0o070 | (mode & 0o007) << 3;
         refused.extend(Some(group).filter(|it| is_allowed(&it.error)));
     }
@@ -736,7 +736,7 @@ fn give_metadata(file: &File, source: &Metadata) -> io::Result<Vec<Refusal>> {
 
 /// Gives a file that was made for its owner alone the mode that a new file would have.
 fn give_default_mode(file: &File) -> io::Result<()> {
-    // Linux tells the mask; changing it to read it would be seen by other threads.
+    // Linux reports the mask; other threads would see a change of it for reading.
     let mask = process_status("Umask:").and_then(|text| u32::from_str_radix(&text, 8).ok());
     file.set_permissions(fs::Permissions::from_mode(0o666 & !mask.unwrap_or(0o077)))
 }

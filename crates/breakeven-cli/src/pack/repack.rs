@@ -1,9 +1,8 @@
-//! `breakeven repack`: a stream packed anew for the days it will be kept, as for an archive that is
-//! colder than where it was.
+//! `breakeven repack`: packs a stream again for the days it will be kept, for example in a colder archive.
 //!
 //! Each block gets the method that costs least: the cores' work now against the price of the bytes until they are
-//! deleted (Hirsch 2017, section 3.4 and the outlook). The stream is only ever replaced by one that is smaller and that
-//! was decoded again, byte by byte alike.
+//! deleted (Hirsch 2017, section 3.4 and the outlook). The new stream must be smaller, and must decode to the same
+//! bytes, before it replaces the old one.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -81,7 +80,7 @@ impl Repacking<'_> {
             }
             None => Target::in_place_of(&source.path)?,
         };
-        // A source that cannot be read again gets a stream that was checked before.
+        // A source that cannot be read again is replaced by a stream that was checked before.
         let draft = match target.is_renamed() {
             true => None,
             false => Some(Target::nameless(&source.path)?),

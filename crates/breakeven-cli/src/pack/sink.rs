@@ -10,14 +10,14 @@ use breakeven::storage::is_zero;
 
 use super::place::Target;
 
-/// Bytes that become a hole when all are zero, as long as those of `zstd`.
+/// The least run of zeros that becomes a hole, as long as that of `zstd`.
 const HOLE_BYTES: usize = 32 << 10;
 
 /// Takes the content of a stream.
 pub enum Sink {
     /// A new file; zeros are left out of it.
     Sparse { file: Arc<File>, position: u64 },
-    /// Standard output, a device, a pipe.
+    /// Standard output, a device or a pipe.
     Direct(Arc<File>),
     /// Nowhere: the content is only tested.
     None,
@@ -58,7 +58,7 @@ impl Sink {
     }
 }
 
-/// Writes the bytes that are not zeros at their places in a file that has none there yet.
+/// Writes the bytes that are not zeros at their places in a file that is still empty there.
 fn write_sparse(file: &File, position: u64, bytes: &[u8]) -> io::Result<()> {
     let put = |from: usize, to: usize| file.write_all_at(&bytes[from..to], position + from as u64);
     let (mut from, mut at) = (0, 0);

@@ -1,5 +1,5 @@
-//! The files that a command line means, and the places of their results: folders, lists, and folders of output, as
-//! `zstd` has them.
+//! The files of a command line, and the places of their results: folders, lists, and folders of output, as `zstd` has
+//! them.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
@@ -39,7 +39,7 @@ pub fn paths(typed: &FileOptions) -> Result<Vec<PathBuf>> {
 }
 
 /// Adds a file, or the files of a folder in the order of their names. Links in it are followed with `-f` alone, as by
-/// zstd. A folder that links lead to once more is not entered again.
+/// zstd. A folder that several links lead to is entered once.
 fn gather(path: PathBuf, typed: &FileOptions, found: &mut Vec<PathBuf>) -> Result<()> {
     if !path.is_dir() {
         found.push(path);
@@ -79,7 +79,7 @@ fn gather(path: PathBuf, typed: &FileOptions, found: &mut Vec<PathBuf>) -> Resul
     Ok(())
 }
 
-/// Returns where the output of such a name stands: in the folder that all goes to, which is made.
+/// Returns the place of the output for a name: in the one folder of output, which is created.
 pub fn placed(typed: &TreeOptions, path: PathBuf) -> Result<PathBuf> {
     let placed = if let Some(folder) = &typed.output_dir_flat {
         folder.join(path.file_name().unwrap_or_default())

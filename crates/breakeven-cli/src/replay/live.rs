@@ -1,4 +1,4 @@
-//! The view on a terminal while policies are replayed; elsewhere a line says when each has ended.
+//! The view on a terminal during a replay; elsewhere a line reports the end of each policy.
 //!
 //! [`lines`] is pure: what was seen so far, as lines no longer than the terminal is wide. They are
 //! drawn a few times a second over those of before.
@@ -17,7 +17,7 @@ use crate::standard;
 const HERTZ: u8 = 8;
 /// Rows of a terminal below which one line must do.
 const ROWS_MIN: u16 = 8;
-/// A terminal that does not say how wide it is.
+/// The width of a terminal that does not report its own.
 const COLUMNS: u16 = 80;
 
 /// The view of a replay.
@@ -27,21 +27,21 @@ pub struct View {
     term: Term,
     policy: String,
     accesses: u64,
-    /// The policy's number, and how many there are.
+    /// The policy's number, and the count of policies.
     number: usize,
     count: usize,
     /// How many have ended.
     ended: usize,
 }
 
-/// A look at a policy that is being replayed.
+/// The view of a policy during its replay.
 pub struct Sight<'a> {
     pub replayed: &'a Replayed,
     /// The split in force, in words.
     pub in_force: &'a str,
     /// Since the policy began.
     pub seconds: f64,
-    /// Raw-only's time for an access up to here.
+    /// Raw-only's time for an access so far.
     pub raw_us: Option<f64>,
 }
 
@@ -83,7 +83,7 @@ impl View {
         bar.tick();
     }
 
-    /// Says that a policy has ended, where no view is drawn.
+    /// Reports the end of a policy, where no view is drawn.
     pub fn done(&mut self, of: &PolicyReport, seconds: f64) {
         self.ended += 1;
         if self.bar.is_none() {
@@ -111,7 +111,7 @@ fn ended(view: &View, of: &PolicyReport, seconds: f64) -> String {
     )
 }
 
-/// Words what is seen, in lines of less than `width` letters.
+/// Puts a sight into lines of less than `width` letters.
 fn lines(view: &View, sight: &Sight<'_>, width: usize) -> Vec<String> {
     // A letter in the last column makes some terminals begin a new line.
     let width = width.saturating_sub(1);

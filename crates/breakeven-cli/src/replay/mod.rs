@@ -1,4 +1,4 @@
-//! `breakeven replay`: what policies of the buffer cache would cost on a trace over real pages.
+//! `breakeven replay`: the cost of policies of the buffer cache on a trace over real pages.
 //!
 //! Keys of the trace, or made-up ones, are bound to pages of the given files. Codecs run and are timed. Misses are
 //! charged the time of `--miss` and not made, so that no device and no page cache disturbs the comparison. With
@@ -39,8 +39,8 @@ const ACCESSES: u64 = 500_000;
 /// A trace is held in memory; longer ones are to be cut.
 const TRACE_BYTES_MAX: u64 = 4 << 30;
 
-/// Fixed splits that the curves of the page go through. Each is run for every method, and for every method with only
-/// pages that were asked for again once they are full.
+/// Fixed splits that the curves of the page go through. Each is run for every method, and again with the rule that a
+/// full share takes only pages that were asked for again.
 const SHARES: [u32; 4] = [25, 50, 80, 95];
 
 /// The pages of the given files.
@@ -142,7 +142,7 @@ pub fn run(typed: &ReplayOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The cost of seconds where the preference is another than time, as advice on a cache has it.
+/// The cost of seconds where the preference is not time, the same as for advice on a cache.
 fn prices(typed: &ReplayOptions, machine: &Machine) -> Result<PricesReport> {
     let file = PriceFile::load(typed.prices.as_deref())?;
     let power = choose_power(typed.watts, machine)?;
@@ -211,7 +211,7 @@ fn replay_all(
     Ok(())
 }
 
-/// Returns the splits that the page's curves want beside what was asked for.
+/// Returns the splits that the page's curves need beside the requested policies.
 fn splits(typed: &ReplayOptions) -> Result<Vec<NamedPolicy>> {
     if typed.report.is_none() {
         return Ok(Vec::new());
@@ -232,14 +232,14 @@ fn splits(typed: &ReplayOptions) -> Result<Vec<NamedPolicy>> {
     Ok(splits)
 }
 
-/// Returns what a miss took on the mean, over all replays.
+/// Returns the mean time of a miss over all replays.
 fn mean_miss_us(report: &ReplayReport) -> f64 {
     let seconds: f64 = report.all().map(|of| of.miss_seconds).sum();
     let misses: u64 = report.all().map(|of| of.misses).sum();
     1e6 * seconds / misses.max(1) as f64
 }
 
-/// Returns what the accesses are, and their keys.
+/// Returns the name of the accesses, and their keys.
 fn keys(typed: &ReplayOptions, page_count: u64) -> Result<(String, Vec<u64>)> {
     let count = |accesses| usize::try_from(accesses).context("a number of accesses");
     if let Some(path) = &typed.trace {

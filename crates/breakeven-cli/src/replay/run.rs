@@ -42,8 +42,8 @@ struct Turn<'a> {
 }
 
 impl Trial<'_> {
-    /// Replays the trace under policies that alternate over its parts. So the state of the device, and its memory, are
-    /// the same for all. `raw` is the result of raw-only, if it ran already.
+    /// Replays the trace under policies that alternate over its parts. So the device's state and memory are the same
+    /// for all. `raw` is the result of raw-only, if it ran already.
     pub fn run(
         &self,
         policies: &[&NamedPolicy],
@@ -201,7 +201,7 @@ fn fill_in(found: &mut PolicyReport, replayed: &Replayed, methods: &[Method]) {
         .map(|(saved, raw_only)| saved.map(|saved| (saved - stats.overhead_cost) / raw_only));
 }
 
-/// The name under which a policy is found again, whatever was typed for it.
+/// The name under which a policy is found, whichever form was typed.
 fn canonical(named: &NamedPolicy) -> String {
     match named.policy {
         Policy::Adaptive => ADAPTIVE.to_string(),
@@ -222,7 +222,8 @@ fn part_report(before: &Replayed, now: &Replayed) -> PartReport {
     }
 }
 
-/// The order of policies in a part: there and back again, so that each goes before each other in every second one.
+/// The order of policies in a part: forwards and backwards by turns, so that each goes before each other in every
+/// second part.
 fn order(part: usize, count: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |at| match part.is_multiple_of(2) {
         true => at,
@@ -230,7 +231,7 @@ fn order(part: usize, count: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The mean time of a policy's first accesses; parts are taken to be even within.
+/// The mean time of a policy's first accesses; within a part, time is taken to be even.
 fn us_after(parts: &[PartReport], accesses: u64) -> Option<f64> {
     let (mut left, mut us) = (accesses, 0.0);
     for part in parts {

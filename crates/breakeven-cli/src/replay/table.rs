@@ -5,7 +5,7 @@ use std::fmt::Write;
 use breakeven_cli::report::replay::{PolicyReport, ReplayReport, Unit};
 use breakeven_cli::text::{binary_size, figures, memory_size, percent};
 
-/// Renders the answer, what it rests on, and a row for each policy.
+/// Renders the answer, its basis, and a row for each policy.
 pub fn render(report: &ReplayReport) -> String {
     let mut out = format!("{}\n\n{}\n\n", report.headline, heading(report));
     let unit = Unit::of(report);

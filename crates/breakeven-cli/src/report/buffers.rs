@@ -2,7 +2,7 @@
 //! compressed buffers.
 //!
 //! Figures that do not depend on the sliders (hit ratios, work per buffer) are computed here once, for the pictures and
-//! for the page's script. The script only weighs them with the time of a miss.
+//! for the page's script. The script only weights them with the time of a miss.
 //!
 //! Source: Harper 2018, Figures 10 and 12, with the honest restoration of
 //! [`breakeven::model::buffers`].
@@ -48,7 +48,7 @@ pub struct BufferCurve {
     pub restored_blind: Vec<f64>,
 }
 
-/// Computes the curves; `None` where no cache was asked about: all data fits into memory.
+/// Computes the curves; `None` where the advice had no cache because all data fits into memory.
 pub fn buffers(scene: &Scene<'_>) -> Option<Buffers> {
     let report = scene.report;
     let all = report.classes.last()?;
@@ -237,7 +237,7 @@ fn group(curve: &BufferCurve, marks: &str) -> String {
 
 /// Draws the hit ratios.
 pub fn hit_ratios(buffers: &Buffers) -> Figure {
-    // Lines may start above zero: the picture is about what is gained.
+    // Lines may start above zero, since the picture is about the gain.
     let low = (10.0 * (10.0 * buffers.raw_hit_ratio - 1.0).floor()).max(0.0);
     let scale = Scale::new(Kind::Linear, (low, 100.0), SIZES.up());
     let plot = Plot {

@@ -1,4 +1,4 @@
-//! Ratio against speed, each way: which methods nothing else beats in both.
+//! Ratio against speed, each way: the methods that no other beats in both.
 
 use breakeven::advise::report::{ClassReport, MethodReport};
 
@@ -35,7 +35,7 @@ pub fn figure(scene: &Scene<'_>, way: Way) -> Figure {
         ),
     };
     let x = speeds(scene, way);
-    // Each class has its own ratios, and with them its own axis.
+    // Each class has its own ratios, so it has its own axis.
     let marks = scene.for_each_class(|class| {
         let plot = plot(scene, id, x, class);
         plot.axes() + &marks(scene, &plot, class, way)

@@ -1,9 +1,9 @@
 //! The report as one page: pictures, sliders and tables in a file that needs nothing else.
 //!
-//! [`html`] draws every picture for the numbers the report was made for, so that the page reads without a script and on
-//! paper. The script in `page.js` moves the parts that depend on the sliders with the arithmetic of [`model`], and
-//! draws the same marks again. Nothing is fetched: the page forbids it itself. All text from the report (names of
-//! classes, methods and files) is escaped.
+//! [`html`] draws every picture for the numbers of the report, so that the page reads without a script and on paper.
+//! The script in `page.js` moves the parts that depend on the sliders, with the arithmetic of [`model`], and draws the
+//! same marks again. Nothing is fetched: the page forbids that to itself. All text from the report (names of classes,
+//! methods and files) is escaped.
 
 mod blocks;
 mod buffers;
@@ -44,8 +44,8 @@ struct Data<'r> {
     buffers: Option<&'r Buffers>,
 }
 
-/// Returns the pictures of a report as files that stand alone, in time: their names and their SVG. Nobody can choose
-/// there.
+/// Returns the pictures of a report as files that stand alone, in time: their names and their SVG. They have no
+/// sliders.
 pub fn pictures(report: &Report) -> Vec<(&'static str, String)> {
     let mut scene = Scene::new(report);
     scene.metric = Metric::Time;
@@ -171,7 +171,7 @@ fn top(question: &str, headline: &str, facts: &[String]) -> String {
 const LOGO: &str = "<svg class=\"logo\" viewBox=\"0 0 28 28\" aria-hidden=\"true\">\
     <path d=\"M2 17H26\"/><path class=\"up\" d=\"M3 25L25 5\"/><circle cx=\"11.8\" cy=\"17\" r=\"3.4\"/></svg>";
 
-/// One card for each metric, by which the metric of the pictures is chosen.
+/// One card for each metric; the cards choose the metric of the pictures.
 fn cards(scene: &Scene<'_>) -> String {
     let Some(class) = scene.report.classes.last() else {
         return String::new();
@@ -203,7 +203,7 @@ fn cards(scene: &Scene<'_>) -> String {
     out + "</section>\n"
 }
 
-/// A slider over powers of ten, which holds whatever value it starts with.
+/// A slider over powers of ten, whose range includes its first value.
 struct Slider {
     key: &'static str,
     name: &'static str,

@@ -1,8 +1,8 @@
 //! The page's arithmetic: the verdict on a file at rest, at any position of the sliders.
 //!
-//! The same arithmetic as the library's verdicts, from the report alone, and the same again in
-//! `page.js`; tests hold the three together. Everything is per GB (10^9 raw bytes): seconds, joules
-//! and euros. Compressing is tried in three cases: at the means, and where it looks worst and best.
+//! The arithmetic of the library's verdicts, from the report alone. `page.js` has it again, and tests hold the three
+//! together. Everything is per GB (10^9 raw bytes): seconds, joules and euros. Compressing is evaluated in three cases:
+//! at the means, at the worst values and at the best.
 
 use breakeven::advise::report::{ClassReport, Evidence, MethodReport, Report, WorkReport};
 use breakeven::model::{EnergyDelay, Quadruple, crossing};
@@ -56,7 +56,7 @@ impl Position {
     }
 }
 
-/// How a metric weighs what a task takes.
+/// The weights that a metric gives to the parts of a task.
 #[derive(Clone, Copy, Debug)]
 struct Weights {
     medium_second: f64,
@@ -74,14 +74,14 @@ pub struct Model<'r> {
     pub at: Position,
 }
 
-/// The best method somewhere, and how it stands against storing raw.
+/// The best method at a position, and its comparison with storing raw.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing<'r> {
     /// The method that compresses at the least cost.
     pub candidate: &'r MethodReport,
-    /// Its cost over raw's at the reads asked about, with the band over all of them.
+    /// Its cost over raw's at the report's reads, with the band over all cases.
     pub cost_ratio: Estimate,
-    /// The reads per write nearest below and above those asked about at which that changes.
+    /// The reads per write nearest below and above the report's at which the winner changes.
     pub from: Option<f64>,
     pub to: Option<f64>,
 }
@@ -149,7 +149,7 @@ impl<'r> Model<'r> {
     fn tasks(&self, metric: Metric, method: &MethodReport, case: Case) -> Quadruple {
         let weights = self.weights(metric);
         let medium = &self.report.medium;
-        // A fast medium is where compressing looks worst.
+        // Compressing looks worst on a fast medium.
         let rate = |rate: Estimate| 1e3 / (case.cost(rate) * self.at.speed);
         let (write, read) = (rate(medium.write_mb_s), rate(medium.read_mb_s));
         let write = |part: f64| part * (write * weights.medium_second + weights.gigabyte_written);
@@ -190,7 +190,7 @@ impl<'r> Model<'r> {
         )
     }
 
-    /// Returns what a method saves on a GB over one write and `reads` reads; negative is a loss.
+    /// Returns the saving of a method on a GB over one write and `reads` reads; negative is a loss.
     pub fn saving(&self, metric: Metric, method: &MethodReport, reads: f64) -> f64 {
         let (raw, compressed) = self.costs(metric, method, Case::Means, reads);
         raw - compressed
@@ -237,8 +237,8 @@ impl<'r> Model<'r> {
         })
     }
 
-    /// Returns the reads per write next below and above `reads` at which a method starts or stops
-    /// to pay, looked for up to a million.
+    /// Returns the reads per write at which a method starts or stops to pay: the nearest ones below and above `reads`,
+    /// up to a million.
     fn bounds(
         &self,
         metric: Metric,
@@ -265,7 +265,7 @@ impl<'r> Model<'r> {
 }
 
 impl Standing<'_> {
-    /// Returns whether it pays at the means, by the least worthwhile gain.
+    /// Returns whether the method pays at the means, by at least the least worthwhile gain.
     pub fn pays(&self) -> bool {
         self.cost_ratio.mean < WORTH_WHILE
     }

@@ -1,7 +1,7 @@
 //! Days until compressing has redeemed itself, over the ratio.
 //!
-//! Source: Hirsch 2017, section 3.4.3 and Figure 3.8. Besides the codec's work a method saves the
-//! medium's work at once; that is counted with the storage it saves.
+//! Source: Hirsch 2017, section 3.4.3 and Figure 3.8. Besides the codec's work, a method saves the medium's work at
+//! once. That is counted with the storage it saves.
 
 use breakeven::advise::report::{ClassReport, MethodReport, WorkReport};
 
@@ -103,7 +103,7 @@ impl Account {
         }
     }
 
-    /// Days until redeemed at a ratio: d = (c / (1 - 1/f) - moved) / per day; below 0 at once.
+    /// Days until redeemed at a ratio: d = (c / (1 - 1/f) - moved) / per day; below 0 means at once.
     fn days(&self, ratio: f64) -> f64 {
         let saved = 1.0 - 1.0 / ratio;
         if saved <= 0.0 {
@@ -124,7 +124,7 @@ fn curves(scene: &Scene<'_>, plot: &Plot, class: &ClassReport) -> String {
     for method in scene.model.methods(class) {
         let account = Account::of(&scene.model, method);
         let place = |ratio: f64| (x.at(ratio), y.at(account.days(ratio).max(1e-9)));
-        // Closer where the curve is steep.
+        // Points are closer where the curve is steep.
         let point = |index: usize| place(x.value((index as f64 / POINTS as f64).powi(2)));
         let points: Vec<Position> = (1..=POINTS).map(point).collect();
         let group = format!(

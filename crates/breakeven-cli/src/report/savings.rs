@@ -88,14 +88,14 @@ fn scale_of(metric: Metric) -> f64 {
     }
 }
 
-/// Reads up to which the picture goes: some times those asked about.
+/// The largest reads of the picture: several times the report's.
 fn reads_max(reads: f64) -> f64 {
     let most = (2.5 * reads).max(10.0);
     let step = round_step(most / 5.0);
     (most / step).ceil() * step
 }
 
-/// The savings that are shown: all that is won, and as much of the losses as leaves it visible.
+/// The savings that are shown: all gains, and as much of the losses as leaves the gains visible.
 fn savings_shown(ends: &[f64]) -> (f64, f64) {
     let high = ends.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let low = ends.iter().copied().fold(f64::INFINITY, f64::min);
@@ -151,7 +151,7 @@ fn lines(scene: &Scene<'_>, plot: &Plot, metric: Metric, class: &ClassReport) ->
     out + &dots + &names(scene, plot, &methods, &|method| value(method, x.domain().1))
 }
 
-/// Names at the lines' right ends; a line of text names those that leave the picture below.
+/// Names at the lines' right ends; a line of text names the lines that leave the picture below.
 fn names(
     scene: &Scene<'_>,
     plot: &Plot,

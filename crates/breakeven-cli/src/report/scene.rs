@@ -34,7 +34,7 @@ pub struct Figure {
 pub struct Scene<'r> {
     pub report: &'r Report,
     pub model: Model<'r>,
-    /// The page's metric at first: that of its headline, and money where that is space.
+    /// The page's first metric: that of its headline, or money where that is space.
     pub metric: Metric,
     colours: BTreeMap<&'r str, String>,
 }
@@ -96,12 +96,12 @@ impl<'r> Scene<'r> {
     }
 }
 
-/// Returns the attribute by which the page finds what belongs to a method.
+/// Returns the attribute by which the page finds the marks of a method.
 pub fn of_method(method: &MethodReport) -> String {
     format!("data-m=\"{}\"", crate::draw::escape(&method.method))
 }
 
-/// Names lines at their right ends, each a name, its colour class and where its line ends.
+/// Names lines at their right ends, from their names, colour classes and end points.
 pub fn end_names(plot: &Plot, ends: &[(String, &str, f64)]) -> String {
     let ((_, right), (bottom, top)) = (plot.frame.across(), plot.frame.up());
     let wanted: Vec<f64> = ends.iter().map(|(_, _, y)| y + 4.0).collect();

@@ -1,6 +1,6 @@
 //! Verdicts in words, as the page says them at any position of the sliders.
 //!
-//! `page.js` says the same in the same words; a test compares the two.
+//! `page.js` has the same words; a test compares the two.
 
 use super::model::{Metric, Standing, WORTH_WHILE};
 use crate::text::{figures, percent_range};
@@ -15,7 +15,7 @@ pub fn title(metric: Metric) -> &'static str {
     }
 }
 
-/// How a verdict is marked: `pays`, `loses` or `undecided`.
+/// The mark of a verdict: `pays`, `loses` or `undecided`.
 pub fn mark(standing: &Standing<'_>) -> &'static str {
     match (standing.is_decided(), standing.pays()) {
         (false, _) => "undecided",
@@ -42,7 +42,7 @@ pub fn cost(standing: &Standing<'_>) -> String {
     }
 }
 
-/// For which reads per write that holds.
+/// The reads per write for which the verdict holds.
 pub fn bounds(standing: &Standing<'_>) -> String {
     let pays = standing.pays();
     if (WORTH_WHILE..1.0).contains(&standing.cost_ratio.mean) {

@@ -66,7 +66,7 @@ pub fn tables(scene: &Scene<'_>) -> String {
     out
 }
 
-/// A line that the page shows once a slider was moved.
+/// A line that the page shows once a slider has moved.
 fn as_asked(text: &str) -> String {
     format!("<p class=\"about as-asked\" hidden>{}</p>", escape(text))
 }
@@ -289,7 +289,7 @@ fn method_row(scene: &Scene<'_>, method: &MethodReport) -> String {
     )
 }
 
-/// Machine, sample, medium and prices, each with where it comes from.
+/// Machine, sample, medium and prices, each with its source.
 fn basis(report: &Report) -> String {
     let mut facts = measured(report);
     facts.extend(assumed(report));

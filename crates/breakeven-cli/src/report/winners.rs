@@ -10,13 +10,13 @@ use crate::draw::label::width;
 use crate::draw::mark::{self, Anchor, Position};
 use crate::draw::{Axis, Frame, Kind, Plot, Scale, coordinate, escape};
 
-/// Columns of the map, and steps of a column between which a winner can be missed.
+/// Columns of the map, and steps of a column; a winner between two steps can be missed.
 const COLUMNS: usize = 160;
 const ROWS: usize = 60;
-/// Cells in which a place for a label is looked for: a label is two cells wide and two high.
+/// Cells in which a place for a label is sought: a label is two cells wide and two high.
 const CELLS: (usize, usize) = (16, 32);
 
-/// Devices that help to find one's way, with the words for them.
+/// Devices for orientation, with the words for them.
 const DEVICES: [(&str, &str); 3] = [("hdd", "HDD"), ("sata-ssd", "SATA SSD"), ("nvme", "NVMe")];
 
 /// A stretch of a column that one method wins: shares of the height, from below.
@@ -165,7 +165,7 @@ fn columns(
     (0..COLUMNS).map(column).collect()
 }
 
-/// Cuts the way from 0 to 1 where the winner changes.
+/// Cuts the height from 0 to 1 where the winner changes.
 fn runs(winner: impl Fn(f64) -> Option<usize>) -> Vec<Run> {
     let mut found = vec![Run {
         from: 0.0,

@@ -1,4 +1,4 @@
-//! Policies side by side as bars: the parts of an access's time, the places where accesses find their page, and the
+//! Policies side by side as bars: the parts of an access's time, the pools in which accesses find their page, and the
 //! contents of the memory.
 
 use std::fmt::Write;
@@ -33,7 +33,7 @@ struct Bars {
     most: Option<f64>,
 }
 
-/// Draws what the time of an access goes into.
+/// Draws the parts of an access's time.
 pub fn times(report: &ReplayReport) -> Figure {
     let read = if report.is_read { "read" } else { "charged" };
     draw(
@@ -67,7 +67,7 @@ pub fn times(report: &ReplayReport) -> Figure {
     )
 }
 
-/// Draws where accesses find their page.
+/// Draws the pools in which accesses find their page.
 pub fn pools(report: &ReplayReport) -> Figure {
     draw(
         report,
@@ -92,7 +92,7 @@ pub fn pools(report: &ReplayReport) -> Figure {
     )
 }
 
-/// Draws what the memory holds at the end.
+/// Draws the contents of the memory at the end.
 pub fn memory(report: &ReplayReport) -> Figure {
     let budget = report.memory_bytes as f64 / MEBIBYTE;
     draw(
@@ -122,7 +122,7 @@ pub fn memory(report: &ReplayReport) -> Figure {
 
 const MEBIBYTE: f64 = 1_048_576.0;
 
-/// The requested policies, then the best of the splits that were replayed besides.
+/// The requested policies, then the best of the further splits.
 fn shown(report: &ReplayReport) -> Vec<&PolicyReport> {
     let best = report.best_fixed().filter(|best| {
         let asked = report.policies.iter().any(|of| of.policy == best.policy);

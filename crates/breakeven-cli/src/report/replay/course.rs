@@ -11,7 +11,7 @@ const SIZES: Frame = Frame {
     ..FRAME
 };
 
-/// The share of the parts that may be too dear to be shown: a cache that fills misses everything.
+/// The share of the parts that may be too dear to be shown: while a cache fills, it misses everything.
 const DEAR_SHARE: f64 = 0.05;
 
 /// The colour of the room of compressed pages.

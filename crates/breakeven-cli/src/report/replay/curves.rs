@@ -85,7 +85,7 @@ pub fn hit_ratios(report: &ReplayReport) -> Figure {
         .fold((100.0, 0.0), |(low, high): (f64, f64), hits| {
             (low.min(hits), high.max(hits))
         });
-    // Lines may start above zero: the picture is about what is gained.
+    // Lines may start above zero, since the picture is about the gain.
     let room = (0.15 * (high - low)).max(1.0);
     let domain = ((low - room).max(0.0), (high + room).min(100.0));
     let scale = Scale::new(Kind::Linear, domain, SIZES.up());

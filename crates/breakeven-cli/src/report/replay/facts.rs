@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The name and version of the JSON form. Fields are only added under the same one.
 pub const SCHEMA: &str = "breakeven.replay/1";
 
-/// The name of the policy that everything is compared with.
+/// The name of the policy that all others are compared with.
 pub const RAW_ONLY: &str = "raw-only";
 /// The name of the policy that finds its split.
 pub const ADAPTIVE: &str = "adaptive";
@@ -23,10 +23,10 @@ pub struct ReplayReport {
     /// The advice and its saving, in one sentence.
     pub headline: String,
     pub machine: Machine,
-    /// The source of the accesses: the trace's name, or how they were made up.
+    /// The source of the accesses: the trace's name, or the rule that made them up.
     pub accesses_of: String,
     pub accesses: u64,
-    /// Different pages asked for by the trace.
+    /// Different pages that the trace asks for.
     pub keys: u64,
     /// Pages of the data that stand for them.
     pub pages: u64,
@@ -34,7 +34,7 @@ pub struct ReplayReport {
     pub memory_bytes: u64,
     /// Mean time of a miss.
     pub miss_us: f64,
-    /// Whether misses were read from a device; else each was charged the same.
+    /// Whether misses were read from a device; otherwise each was charged the same time.
     pub is_read: bool,
     /// The preference: time, energy or money.
     #[serde(default = "time")]
@@ -72,23 +72,23 @@ pub struct PolicyReport {
     pub compressed_share: f64,
     /// The method that compressed at the end.
     pub method: Option<String>,
-    /// Whether only pages that were asked for again are compressed once the share is full.
+    /// Whether, once the share is full, only pages that were asked for again are compressed.
     pub again: bool,
     /// The split in force at the end, in words.
     pub in_force: String,
     /// Mean time of an access: misses, compressing, restoring and finding out; a raw hit counts none.
     pub us_per_access: f64,
-    /// The cost of that in the preferred unit, seconds, joules or euros; none where only time was known.
+    /// The cost of that in the preferred unit, seconds, joules or euros; `None` where only time is known.
     #[serde(default)]
     pub cost_per_access: Option<f64>,
     pub tail_us: TailReport,
-    /// The same in full: of these shares of the accesses each took longer than that.
+    /// The whole tail: each of these shares of the accesses took longer than its time.
     pub slower: Vec<SlowerReport>,
     pub accesses: u64,
     pub raw_hits: u64,
     pub packed_hits: u64,
     pub misses: u64,
-    /// Blocks compressed; compressed forms that nobody asked for; blocks that did not shrink.
+    /// Compressed blocks; compressed forms without any later access; blocks that did not shrink.
     pub compressed: u64,
     pub wasted: u64,
     pub incompressible: u64,
@@ -97,7 +97,7 @@ pub struct PolicyReport {
     pub miss_seconds: f64,
     pub encode_seconds: f64,
     pub decode_seconds: f64,
-    /// The time of finding out: the shadow and trials of methods.
+    /// The time of the shadow cache and of trials of methods.
     pub overhead_seconds: f64,
     /// Processor time of the whole loop.
     pub loop_core_seconds: f64,
@@ -107,17 +107,18 @@ pub struct PolicyReport {
     pub in_use_bytes: u64,
     pub raw_bytes: u64,
     pub packed_bytes: u64,
-    /// Bytes of all blocks held at the end, as they are.
+    /// Uncompressed bytes of all blocks held at the end.
     pub held_bytes: u64,
-    /// The saved share of raw-only's cost on these accesses, in the preferred unit; none without raw-only beside it.
+    /// The saved share of raw-only's cost on these accesses, in the preferred unit; `None` without a replay of
+    /// raw-only.
     pub saved_share: Option<Estimate>,
-    /// The same as the policy tells itself, by its own simulation of raw-only.
+    /// The same as the policy itself estimates it, by its own simulation of raw-only.
     pub told_saved_share: Option<Estimate>,
     /// The trace in parts of equal length; the last may be shorter.
     pub parts: Vec<PartReport>,
 }
 
-/// Times of single accesses, in microseconds: so many of a hundred or a thousand take no longer.
+/// Times of single accesses, in microseconds: this many of a hundred or a thousand take no longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TailReport {
     pub p50: f64,
@@ -170,21 +171,21 @@ impl PolicyReport {
         self.cost_per_access.unwrap_or(1e-6 * self.us_per_access)
     }
 
-    /// Returns whether no block was compressed, nor one of one byte repeated held without its bytes.
+    /// Returns whether no block was compressed, not even one of a repeated byte, which is held without its bytes.
     pub fn has_compressed_nothing(&self) -> bool {
         self.compressed == 0 && self.packed_hits == 0
     }
 
-    /// Returns whether it is the same split all the time.
+    /// Returns whether its split never changes.
     pub fn is_fixed(&self) -> bool {
         self.policy != ADAPTIVE
     }
 
-    /// Returns the share that it saves of another policy's cost on the same accesses. The 95 % interval is by how much
-    /// the parts of the trace disagree; none for traces too short for one.
+    /// Returns the share that it saves of another policy's cost on the same accesses. The 95 % interval comes from the
+    /// differences between parts of the trace; there is none for traces that are too short.
     ///
     /// Source: Cochran 1977, section 6.3 (the ratio of sums over equal parts). Parts are taken to be independent, so
-    /// that phases of the trace widen it.
+    /// phases of the trace widen the interval.
     pub fn saved_share(&self, other: &PolicyReport) -> Option<Estimate> {
         let pairs = || self.parts.iter().zip(&other.parts);
         let same = self.parts.len() == other.parts.len()
@@ -216,7 +217,7 @@ impl ReplayReport {
         self.all().find(|of| of.policy == name)
     }
 
-    /// Returns everything that was replayed, what was asked for first, each once.
+    /// Returns all replayed policies, the requested ones first, each once.
     pub fn all(&self) -> impl Iterator<Item = &PolicyReport> {
         let asked = |of: &&PolicyReport| !self.policies.iter().any(|it| it.policy == of.policy);
         self.policies.iter().chain(self.splits.iter().filter(asked))
@@ -247,7 +248,7 @@ impl ReplayReport {
 pub mod tests {
     use super::*;
 
-    /// A policy whose parts took these times.
+    /// A policy whose parts took the given times.
     pub fn policy(name: &str, share: f64, method: Option<&str>, parts: &[f64]) -> PolicyReport {
         let us: f64 = parts.iter().sum();
         let accesses = 1000 * parts.len() as u64;

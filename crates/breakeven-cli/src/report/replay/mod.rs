@@ -1,5 +1,5 @@
-//! A replay as one page: Harper's curves for the replayed trace with the adaptive cache on them, the parts of its time,
-//! its course, and all of it in figures.
+//! A replay as one page: Harper's curves for the replayed trace with the adaptive cache on them. The parts of its time,
+//! its course, and all figures follow.
 //!
 //! The page has no script and fetches nothing. All text from the facts (names of traces, policies and methods) is
 //! escaped.
@@ -69,7 +69,7 @@ fn draw_all(report: &ReplayReport) -> Vec<Figure> {
     figures
 }
 
-/// The colour class of a policy: of the method that compresses, whatever its split.
+/// The colour class of a policy: that of the compressing method, at any split.
 fn colour(of: &PolicyReport) -> &'static str {
     match (of.policy.as_str(), of.method.as_deref()) {
         (ADAPTIVE, _) => "adaptive",
@@ -117,7 +117,7 @@ fn header(report: &ReplayReport) -> String {
     top("What would a cache make of this?", &report.headline, &facts)
 }
 
-/// Four figures that sum the policy up: the adaptive one, else the best of those asked for.
+/// Four figures that sum up one policy: the adaptive one, else the best requested one.
 fn cards(report: &ReplayReport) -> String {
     let best = || {
         let order =

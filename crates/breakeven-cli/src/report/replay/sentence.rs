@@ -5,16 +5,16 @@ use breakeven::units::Estimate;
 use super::facts::{ADAPTIVE, PolicyReport, RAW_ONLY, ReplayReport};
 use crate::text::{binary_size, figures, memory_size};
 
-/// A saving below this share is not worth its while.
+/// A smaller saving is not worthwhile.
 const WORTH_WHILE: f64 = 0.01;
 
-/// A split that takes less than this share of a policy's time is named beside it.
+/// A split is named beside a policy if it takes less than this share of its time.
 const CLEARLY: f64 = 0.95;
 
-/// How compressing by a policy stands against raw-only: `pays`, `loses` or `undecided`.
+/// The mark of a policy against raw-only: `pays`, `loses` or `undecided`.
 pub fn mark(of: &PolicyReport) -> &'static str {
     match &of.saved_share {
-        // Any saving was not by compressing.
+        // A saving of such a policy did not come from compression.
         _ if of.has_compressed_nothing() => "loses",
         Some(saved) if saved.low >= WORTH_WHILE => "pays",
         Some(saved) if saved.high >= WORTH_WHILE => "undecided",
@@ -24,11 +24,11 @@ pub fn mark(of: &PolicyReport) -> &'static str {
 
 /// The unit of the cost of accesses.
 pub struct Unit {
-    /// So many of it are a second, joule or euro for each access.
+    /// This many units are a second, joule or euro for each access.
     scale: f64,
     pub name: &'static str,
     pub per: &'static str,
-    /// The whole of the saved share, where that is not time.
+    /// The whole that the saved share is of, where that is not time.
     saved: &'static str,
     /// As a title, and at the head of a column.
     pub title: &'static str,
@@ -66,7 +66,7 @@ impl Unit {
         }
     }
 
-    /// Returns what an access costs under a policy.
+    /// Returns the cost of an access under a policy.
     pub fn amount(&self, of: &PolicyReport) -> f64 {
         self.scale * of.cost()
     }
@@ -90,7 +90,7 @@ pub fn percent_saved(saved: &Estimate) -> String {
     format!("{mean} % ({low} to {high})")
 }
 
-/// The answer: what to do with this memory on these accesses.
+/// The answer: the advice for this memory on these accesses.
 pub fn headline(report: &ReplayReport) -> String {
     if report.all().next().is_some() && report.all().all(|of| of.held_bytes == 0) {
         return format!(
@@ -152,8 +152,8 @@ pub fn headline(report: &ReplayReport) -> String {
     }
 }
 
-/// A fixed split that is clearly better than raw-only and than the policy of the answer. Where misses were
-/// made, those of the curves came later, when the device may have been another.
+/// A fixed split that is clearly better than raw-only and than the policy of the answer. Where misses were made, the
+/// splits of the curves ran later, when the device may have been in another state.
 fn better<'r>(report: &'r ReplayReport, policy: &PolicyReport) -> Option<&'r PolicyReport> {
     report.best_fixed().filter(|best| {
         let is_asked = report.policies.iter().any(|of| of.policy == best.policy);

@@ -1,4 +1,4 @@
-//! How many accesses take longer than so long.
+//! The share of accesses that take longer than a time.
 
 use super::super::scene::{FRAME, Figure};
 use super::colour;
@@ -12,7 +12,7 @@ const SIZES: Frame = Frame {
     ..FRAME
 };
 
-/// Accesses that there should be beyond the end of the curve.
+/// The accesses that must lie beyond the end of the curve.
 const BEYOND: f64 = 4.0;
 
 /// Draws the picture.
@@ -63,7 +63,7 @@ pub fn figure(report: &ReplayReport) -> Figure {
     }
 }
 
-/// The policies asked for, the adaptive one last, on top.
+/// The requested policies, the adaptive one last, on top.
 fn shown(report: &ReplayReport) -> Vec<&PolicyReport> {
     let mut shown: Vec<&PolicyReport> = report.policies.iter().collect();
     if let Some(best) = report.best_fixed()
