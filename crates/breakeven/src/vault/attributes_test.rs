@@ -1,4 +1,4 @@
-//! Attributes, modes and links through a vault, and those who would turn a restore against other files.
+//! Attributes, modes and links through a vault, and attempts to turn a restore against other files.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -48,8 +48,8 @@ fn access_list() -> Vec<u8> {
 const ACCESS_LIST: &str = "system.posix_acl_access";
 const DEFAULT_LIST: &str = "system.posix_acl_default";
 
-/// A file and a folder with attributes of many lengths, on a file that may not be written; the whole comes back, also over
-/// what has others.
+/// A file and a folder carry attributes of many lengths; the file may not be written. All come back, also over entries
+/// that have other attributes.
 #[test]
 fn attributes_come_back_as_they_were() {
     let source = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ fn attributes_come_back_as_they_were() {
     check();
 }
 
-/// What the target's folder hands down to new files is not what was stored.
+/// A default list that the target's folder hands down to new files was not stored, so it goes.
 #[test]
 fn a_default_list_of_the_target_does_not_stay() {
     let source = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ fn a_folder_that_exists_keeps_its_mode_unless_it_is_replaced() {
     }
 }
 
-/// A program of another owner, whose owner is not restored, is lent neither that one nor whoever restores.
+/// A program's set-user and set-group bits stay off where its owner or group is not restored.
 #[test]
 fn a_program_is_lent_no_other_owner() {
     let (_, mut vault) = memory_vault();
@@ -344,7 +344,7 @@ fn swap_each(
     }
 }
 
-/// Somebody who may write in the folder puts links to a file of others in place of what is made there, as fast as it goes.
+/// A process that may write in the folder replaces new entries by links to a file of others, as fast as it can.
 #[test]
 fn no_file_outside_is_changed_by_whoever_swaps_what_is_restored() {
     let source = tempfile::tempdir().unwrap();

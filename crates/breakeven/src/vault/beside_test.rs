@@ -1,7 +1,7 @@
-//! Several who change one vault at the same time.
+//! Several processes change one vault at the same time.
 //!
-//! Whatever one asks of its far end, another may have made a whole change before: that happens here at random, within each other, and
-//! so do the ends of processes. Then all that was committed is there, and nothing else.
+//! Before any call of a far end, another process may have made a whole change. The test makes such changes at random,
+//! nested in each other, and ends processes at random. At the end all committed snapshots are there, and nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -19,7 +19,7 @@ const DEPTH_MAX: u32 = 2;
 /// One call of so many comes behind a change of another, and as often its process ends.
 const CALLS: u32 = 30;
 
-/// What became of changes.
+/// Counts of changes by their outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     added: u64,
@@ -33,7 +33,7 @@ struct Counts {
 struct Past {
     random: Rng,
     live: BTreeMap<u64, Tree>,
-    /// Trees of which nobody knows whether they are there: a process ended as it added or forgot one.
+    /// Trees that may or may not be there: a process ended while it added or forgot one.
     doubtful: Vec<Tree>,
     seed: u64,
     now: i64,
@@ -154,7 +154,7 @@ impl World {
 }
 
 impl Past {
-    /// Plans a tree, much of which is in another one, so that there is something to find.
+    /// Plans a tree that shares much with another one, so that adds find known chunks.
     fn plan(&mut self) -> Tree {
         let known = self.random.usize(..self.live.len().max(1));
         let mut tree = self.live.values().nth(known).cloned().unwrap_or_default();
@@ -338,7 +338,7 @@ fn open(storage: &Arc<dyn Storage>, seed: u64) -> Vault {
     open_seeded(Arc::clone(storage), seed).unwrap()
 }
 
-/// Two who add at the same time, both begun before either commits; and whoever collects waits.
+/// Two processes add at the same time; both began before either commits. A collection waits.
 #[test]
 fn two_add_at_the_same_time() {
     let storage = made();
@@ -369,7 +369,7 @@ fn two_add_at_the_same_time() {
     assert!([a, b].iter().all(|id| index.find(id).is_some()));
 }
 
-/// As on a file system that does not keep locks: the turn is given away, or taken by force, while the first still has it.
+/// As on a file system without locks: the turn is given away, or taken by force, while its first holder still has it.
 #[test]
 fn one_commits_at_a_time_and_a_late_one_is_fenced() {
     let storage = made();
@@ -392,7 +392,7 @@ fn one_commits_at_a_time_and_a_late_one_is_fenced() {
     assert_eq!(second.unlock().unwrap(), 0);
 }
 
-/// Of one that adds, what it added is good as long as nothing is collected.
+/// A writer's packs stay good through an unlock, as long as nothing is collected.
 #[test]
 fn whoever_adds_commits_after_an_unlock() {
     let storage = made();
@@ -404,7 +404,8 @@ fn whoever_adds_commits_after_an_unlock() {
     assert_eq!(slow.commit(Snapshot::default()).unwrap(), 2);
 }
 
-/// As on a file system that does not keep locks: the marks are given away while one still adds, and its packs are collected.
+/// As on a file system without locks: the marks are given away while one process still adds, and its packs are
+/// collected.
 #[test]
 fn whoever_lost_its_packs_commits_nothing() {
     let storage = made();

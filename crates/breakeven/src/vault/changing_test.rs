@@ -1,7 +1,7 @@
 //! Files that are changed while they are added, at every moment at which that can be.
 //!
-//! What is stored of a file and not marked must be what it held at one moment. Whoever changes runs in the thread that adds,
-//! between its calls, so that a seed tells all.
+//! A stored file without a mark must equal what the file held at one moment. The changes run in the thread that adds,
+//! between its calls, so a seed reproduces them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use crate::storage::MemoryStorage;
 use super::trees_test::{COST, PASSWORD, memory_vault, noise, options};
 use super::*;
 
-/// What is changed, and all that each name has held.
+/// The names that are changed, and all contents that each name has held.
 struct Meddler {
     root: PathBuf,
     random: Rng,
@@ -53,7 +53,7 @@ impl Meddler {
         whole
     }
 
-    /// Takes down what a name holds now, at a time of change of its own: a file system's clock is too coarse to tell.
+    /// Notes what a name holds now, and gives it a change time of its own: a file system's clock is too coarse.
     fn note(&mut self, name: &str) {
         let path = self.root.join(name);
         self.touched.insert(name.to_string());
@@ -162,7 +162,7 @@ fn entries_of(vault: &Vault, epoch: u64, path: &Path) -> (Vec<Entry>, Index, con
     (entries, index, chunks)
 }
 
-/// Holds a snapshot to what the files held; returns how many were marked.
+/// Compares a snapshot with the files' contents; returns how many were marked.
 fn check(vault: &Vault, added: &Added, meddler: &Meddler) -> u64 {
     let (entries, index, mut chunks) = entries_of(vault, added.epoch, &meddler.root);
     let mut torn = 0;
@@ -399,7 +399,7 @@ fn read_bytes() -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// A file of which a little changed is read once; a clone of it too, though nobody knew it before.
+/// A file with a small change is read once. So is a clone of it, though the vault did not know it before.
 #[test]
 fn a_file_that_changed_is_read_once() {
     const BYTES: usize = 6 << 20;

@@ -1,4 +1,4 @@
-//! Versions of trees, whose chunks are deltas of each other: what they take, and what becomes of them with their bases.
+//! Versions of trees whose chunks are deltas of each other: their stored bytes, and their fate when their bases go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -125,7 +125,7 @@ fn versions_take_what_differs() {
     );
 }
 
-/// What is met twice within one add: the base is in no pack yet.
+/// A content that one add meets twice, in two versions: the base is in no pack yet.
 #[test]
 fn a_version_in_the_same_snapshot_is_a_delta() {
     let mut random = crate::testing::seeded("same snapshot", 2);
@@ -153,7 +153,7 @@ fn a_collection_keeps_what_deltas_are_of() {
     for gone in [1, 3] {
         vault.forget(&[gone]).unwrap();
         trees.remove(&gone);
-        // All packs move, then what is left is deleted.
+        // All packs move, then the rest is deleted.
         for now in [10, 20] {
             collect(&mut vault, now + 100 * gone as i64, 2.0);
             check(&vault, &trees);
@@ -174,7 +174,7 @@ fn a_collection_keeps_what_deltas_are_of() {
     assert_eq!(vault.index(u64::MAX).unwrap().chunk_count(), 0);
 }
 
-/// Each of two has what the other has as a delta.
+/// Each of two processes stores as a delta what the other stores plain.
 #[test]
 fn two_who_add_at_once_may_have_each_others_bases() {
     let mut random = crate::testing::seeded("at once", 4);
@@ -217,7 +217,8 @@ fn two_who_add_at_once_may_have_each_others_bases() {
     }
 }
 
-/// A pack that is damaged costs the files in it, and those that are deltas of chunks in it: all are named, and come back.
+/// A damaged pack costs its own files, and the files with deltas of its chunks. All are named, and come back with the
+/// next add.
 #[test]
 fn a_damaged_base_costs_its_deltas_and_no_more() {
     for seed in 0..8 {
@@ -286,7 +287,7 @@ fn a_damaged_base_costs_its_deltas_and_no_more() {
 /// A frame of one chunk as a hostile writer with the key would make it.
 struct HostileFrame {
     chunk: Vec<u8>,
-    /// What the frame says to be deltas of; nothing makes it one of no deltas.
+    /// The bases that the frame names; with none it is no frame of deltas.
     bases: Vec<Id>,
     prefix: Vec<u8>,
     listed: Resemblance,
@@ -340,8 +341,9 @@ impl HostileFrame {
     }
 }
 
-/// Returns frames that no honest writer makes: deltas of themselves, of each other, of deltas, of a list, of what is not
-/// there, of more than a reader takes, and those that are listed as what they are not. `plain` is a chunk that is there.
+/// Returns frames that no honest writer makes: deltas of themselves, of each other, of deltas, of a list, of a missing
+/// chunk, and of more than a reader takes. Others are listed as another kind than they are. `plain` is an existing
+/// chunk.
 fn hostile_frames(writer: &Writer<'_>, plain: &[u8], list: Id) -> Vec<HostileFrame> {
     let mut random = crate::testing::seeded("hostile deltas", 6);
     let id_of = |bytes: &[u8]| writer.vault().keys.id(bytes);
@@ -375,7 +377,7 @@ fn hostile_frames(writer: &Writer<'_>, plain: &[u8], list: Id) -> Vec<HostileFra
     ]
 }
 
-/// What is wrong is found and repaired; nobody waits, falls or takes memory for it.
+/// Damage is found and repaired; no reader waits, falls or takes memory for it.
 #[test]
 fn hostile_deltas_are_damage_and_no_more() {
     let mut vault = vault();

@@ -1,4 +1,4 @@
-//! A vault that was collected against one that holds the same and nothing else was ever added to.
+//! A collected vault against one to which only the same live contents were ever added.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +18,7 @@ const COST: PasswordCost = PasswordCost {
 const FOLDERS: usize = 40;
 const FILES: usize = 24;
 
-/// Writes text into a folder in words that only this folder has, so that what is near is alike.
+/// Writes text into a folder in words that only this folder has, so that near files are alike.
 fn write_folder_of_text(folder: &Path, random: &mut Rng) {
     fs::create_dir_all(folder).unwrap();
     let mut word = || -> String { (0..7).map(|_| random.char('a'..='z')).collect() };
@@ -68,7 +68,7 @@ fn vault(has_deltas: bool) -> Vault {
     vault
 }
 
-/// Returns the bytes of what is stored, beside records and what is kept aside.
+/// Returns the stored bytes, beside records and the room kept aside.
 fn bytes_of(vault: &Vault) -> u64 {
     let folders = ["packs", copies::COPIES, "index"];
     let objects = folders.into_iter().flat_map(|folder| {
@@ -79,7 +79,7 @@ fn bytes_of(vault: &Vault) -> u64 {
     sizes.sum()
 }
 
-/// Returns what the live chunks take that no snapshot has: deltas are of them.
+/// Returns the stored bytes of live chunks that no snapshot has: deltas have them as bases.
 fn bytes_of_bases(vault: &Vault) -> f64 {
     let index = vault.index(u64::MAX).unwrap();
     let mut named = BTreeSet::new();
@@ -110,7 +110,8 @@ fn bytes_of_bases(vault: &Vault) -> f64 {
     bases.difference(&named).map(|id| shares[id]).sum()
 }
 
-/// Adds folders, of which much goes and the rest is edited if there are deltas, then that rest alone to another vault; returns both.
+/// Adds folders; many go, and the rest is edited if there are deltas. Then adds that rest alone to another vault.
+/// Returns both.
 fn collected_and_fresh(has_deltas: bool) -> [Vault; 2] {
     let source = tempfile::tempdir().unwrap();
     let mut random = Rng::with_seed(crate::testing::seed(71));
@@ -144,7 +145,7 @@ fn collected_and_fresh(has_deltas: bool) -> [Vault; 2] {
     [collected, fresh]
 }
 
-/// Frames lie in a pack in an order that is drawn: who moves them in that order puts strangers beside each other.
+/// Frames lie in a pack in a drawn order: a move in that order puts strangers beside each other.
 #[test]
 fn what_was_collected_is_as_dense_as_what_was_added() {
     let [is, least] = collected_and_fresh(false).map(|it| bytes_of(&it));
@@ -162,6 +163,6 @@ fn bases_of_what_was_collected_stay_and_no_more() {
     println!("{is} bytes after a collection, {bases:.0} of them for bases, {least} fresh");
     assert!(bases > least as f64 / 10.0);
     assert!(is as f64 - bases < least as f64 * 1.02, "{is} to {least}");
-    // A base is about as long as what is a delta of it.
+    // A base is about as long as its delta.
     assert!((is as f64) < least as f64 * 1.5, "{is} to {least}");
 }

@@ -1,7 +1,7 @@
-//! Calls of the storage that fail under a vault: in a short life of adding, forgetting, collecting and restoring, every call
-//! fails in every way, once and from then on.
+//! Failing calls of the storage under a vault. In a short life of adding, forgetting, collecting and restoring, every
+//! call fails in every way, once and from then on.
 //!
-//! Whatever comes of it, and wherever the power goes, the next process finds all snapshots that were finished, bit for bit, and
+//! After each failure, and wherever the power goes, the next process finds all finished snapshots, bit for bit, and
 //! goes on.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ fn open(disk: &SimulatedDisk, seed: u64) -> Result<Subjected> {
     Subjected::of(open_seeded(disk.start_process(), seed)?)
 }
 
-/// A vault at rest, and what is done then.
+/// A vault at rest, and the work that follows.
 struct Life {
     image: Image,
     before: State,
@@ -41,8 +41,8 @@ impl Life {
         }
     }
 
-    /// Lives with a fault. A step that fails is passed over, as a careless program would do. Returns what may be found then, and how
-    /// many steps went well.
+    /// Lives with a fault. A step that fails is passed over, as a careless program would do. Returns the snapshots that
+    /// may be found then, and how many steps went well.
     fn live(&self, disk: &SimulatedDisk, target: &Path) -> (Vec<State>, usize) {
         let mut allowed = vec![self.before];
         let Ok(mut subject) = open(disk, 7) else {
@@ -65,7 +65,8 @@ impl Life {
         (allowed, went_well)
     }
 
-    /// Tries a fault, then a crash, then another process. Returns whether the fault struck, and how many steps went well.
+    /// Tries a fault, then a crash, then another process. Returns whether the fault struck, and how many steps went
+    /// well.
     fn try_fault(&self, fault: Fault, random: &mut Rng) -> (bool, usize) {
         let disk = SimulatedDisk::from_image(&self.image, random.u64(..));
         let target = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! Every object of a vault damaged in each way, and every command asked: what is right is given, what is lost is named.
+//! Every object of a vault is damaged in each way, and every command runs: whole files come back, lost ones are named.
 //!
-//! A data pack costs files. What lies twice costs nothing but together with its copy: the record of a snapshot that snapshot,
-//! folders files, and config or the only key all.
+//! A data pack costs files. An object that lies twice costs nothing unless its copy is damaged too. Then the record of
+//! a snapshot costs that snapshot, a folder pack costs files, and config or the only key costs all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -127,7 +127,7 @@ fn files_below(root: &Path) -> Files {
     files
 }
 
-/// What a restore brought back, and what it said of the rest.
+/// The result of a restore: its files, and its report on the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Back {
     files: Files,
@@ -149,7 +149,7 @@ fn restore(vault: &Vault, epoch: u64) -> Result<Back> {
     })
 }
 
-/// Checks that a snapshot is what it was but for what is named; returns whether that is all of it.
+/// Checks that a snapshot equals the original except for the named losses; returns whether it is complete.
 fn check(back: &Back, was: &Files, case: &Case) -> bool {
     for (path, bytes) in &back.files {
         assert!(was.get(path) == Some(bytes), "{case:?}: {}", path.display());
@@ -161,7 +161,7 @@ fn check(back: &Back, was: &Files, case: &Case) -> bool {
     back.files.len() == was.len() && back.named.is_empty()
 }
 
-/// A vault at rest, and what its snapshots hold.
+/// A vault at rest, and the contents of its snapshots.
 struct Rest {
     objects: BTreeMap<String, Vec<u8>>,
     snapshots: BTreeMap<u64, Files>,
@@ -207,7 +207,7 @@ impl Rest {
         let mut snapshots = BTreeMap::new();
         for at in 0..4 {
             fs::write(root.join("a/b/new"), noise(700 + at)).unwrap();
-            // A version of what is there.
+            // A version of an existing file.
             let mut other = fs::read(root.join("c/other")).unwrap();
             other[at * 2000] ^= 1;
             fs::write(root.join("c/other"), other).unwrap();
@@ -253,7 +253,7 @@ fn harm(objects: &mut BTreeMap<String, Vec<u8>>, name: &str, harm: Harm, random:
     }
 }
 
-/// What objects are to those who lose them.
+/// The cost of a lost object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     /// All of the vault: nothing opens.
@@ -262,12 +262,12 @@ enum Loss {
     Files,
     /// This snapshot.
     Snapshot(u64),
-    /// What the newest change made of the vault, and no snapshot.
+    /// The state after the newest change, and no snapshot.
     Newest,
     Nothing,
 }
 
-/// What is damaged, and how.
+/// The damaged object, and the harm.
 #[derive(Clone, Debug)]
 struct Case {
     names: Vec<String>,
@@ -387,7 +387,7 @@ fn what_is_whole_is_given_and_what_is_lost_is_named() {
             continue;
         }
         let before = check_reading(&rest, &opened.unwrap(), case);
-        // One that is cut is as good as gone, and one of other bytes as one of which a bit flipped.
+        // A cut object is as good as gone; an object of other bytes is as good as one with a flipped bit.
         if matches!(case.harm, Harm::Flip | Harm::Gone) {
             check_writing(&rest, &objects, &before, case);
         }
@@ -455,7 +455,7 @@ fn check_writing(
     let forgot = vault.forget(&[forgotten]);
     forgot.unwrap_or_else(|error| panic!("{case:?}: forget: {error}"));
     for _ in 0..2 {
-        // One that cannot tell what is needed refuses.
+        // A collection that cannot read a live folder refuses.
         let collected = vault.collect(&pool(), writer_options(), (0, 0), 0.9, &mut |_| ());
         assert!(
             collected.is_ok() || case.loss != Loss::Nothing,
@@ -477,7 +477,7 @@ fn check_files(was: &Back, now: &Back, case: &Case) {
     assert!(lost.is_empty(), "{case:?}: {lost:?} are gone");
 }
 
-/// Returns for how many bytes these go on as some part of what is whole.
+/// Returns for how many bytes these continue as some part of the whole contents.
 fn found_bytes(left: &[u8], whole: &[&[u8]]) -> usize {
     // Noise has no 8 bytes twice.
     let least = left.len().min(8);
@@ -497,8 +497,8 @@ fn found_bytes(left: &[u8], whole: &[&[u8]]) -> usize {
         .unwrap_or(0)
 }
 
-/// Checks that what folders or records led to that are lost is in a snapshot of its own, and that there is none else.
-/// Returns whether there is one.
+/// Checks that a snapshot of its own holds the contents to which lost folders or records led, and that there is no
+/// other such snapshot. Returns whether there is one.
 fn check_found(rest: &Rest, vault: &Vault, repaired: &Repaired, case: &Case) -> bool {
     let has_lost_folder = repaired.lost.iter().any(|(epoch, path)| {
         let path = path.strip_prefix("/").unwrap();
@@ -523,8 +523,8 @@ fn check_found(rest: &Rest, vault: &Vault, repaired: &Repaired, case: &Case) -> 
     );
     for files in rest.snapshots.values() {
         for (path, bytes) in files {
-            // Lists are lost with the folders they lie beside: what they named is found in
-            // parts, or as a part of another version.
+            // Lists are lost with the folders beside them. The contents that they named are found in parts, or as a
+            // part of another version.
             let mut left = &bytes[..];
             let is_lost = |(epoch, lost): &(u64, PathBuf)| {
                 rest.snapshots[epoch].contains_key(path)
@@ -560,7 +560,8 @@ fn check_found(rest: &Rest, vault: &Vault, repaired: &Repaired, case: &Case) -> 
     repaired.found.is_some()
 }
 
-/// What a repair leaves is as good as before, and whole but for what it names. Returns whether it found what nothing led to.
+/// A vault after a repair is as good as before, and whole except for the named losses. Returns whether the repair found
+/// contents to which nothing led.
 fn check_repair(
     rest: &Rest,
     objects: &BTreeMap<String, Vec<u8>>,

@@ -1,5 +1,5 @@
-//! A store of objects that loses, repeats and delays requests, and the vault on it: what it was asked to
-//! change is kept as a log, each prefix of which is what a crash leaves.
+//! A store of objects that loses, repeats and delays requests, and the vault on it. Its changes are kept as a log; each
+//! prefix of the log is the state after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -34,24 +34,24 @@ fn apply(objects: &mut Objects, change: &Change, now: i64) -> Put {
     }
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// It is refused as one too many.
     Throttled,
-    /// It is cut on its way, or its answer is: nothing of a put is kept, since objects appear whole or not at all.
+    /// The request or its answer is cut on the way. Nothing of a put is kept, since objects appear whole or not at all.
     Torn,
     /// It is carried out, and the answer is lost.
     AnswerLost,
-    /// It is carried out twice, and the second answer is the one that comes.
+    /// It is carried out twice, and the second answer comes back.
     Doubled,
     /// It is given up, and carried out some requests later.
     Late,
     /// It is given up, and carried out when the process is long gone.
     Stray,
-    /// Of a listing only the first half comes, and nobody says so.
+    /// Only the first half of a listing comes, without an error.
     HalfListed,
-    /// Of a listing nothing comes, and nobody says so.
+    /// Nothing of a listing comes, without an error.
     NotListed,
     /// The process dies before it.
     Dies,
@@ -72,7 +72,7 @@ impl Trouble {
         Trouble::Dies,
         Trouble::DiesBehind,
     ];
-    /// Those that come at random in a life: whatever is done goes well in the end.
+    /// Troubles that come at random in a life; the work succeeds in the end.
     const PASSING: [Trouble; 5] = [
         Trouble::Throttled,
         Trouble::Torn,
@@ -92,7 +92,7 @@ pub(super) struct State {
     stray: Vec<Change>,
     pub(super) now: i64,
     random: Option<Rng>,
-    /// What is to become of the request of this number.
+    /// The fate of the request with this number.
     pub(super) planned: Option<(u64, Trouble)>,
     /// Requests so far.
     pub(super) requests: u64,
@@ -121,7 +121,7 @@ impl SimulatedObjects {
         ObjectsEnd::shared(Arc::clone(self) as Arc<dyn Requests>, Entropy::seeded(seed))
     }
 
-    /// Returns the store as the next process finds it, an hour later and with all that was still on its way.
+    /// Returns the store as the next process finds it: an hour later, after all late requests have arrived.
     pub(super) fn next_process(&self) -> Arc<SimulatedObjects> {
         let mut state = self.0.lock().unwrap();
         for change in std::mem::take(&mut state.stray) {
@@ -294,10 +294,10 @@ impl Requests for SimulatedObjects {
     fn wait(&self, _: std::time::Duration) {}
 }
 
-/// What was acknowledged when the log was so long.
+/// The acknowledged snapshots at each length of the log.
 type Marks = Vec<(usize, Holds)>;
 
-/// Lives for some transactions; returns the log, and what was true when.
+/// Lives for some transactions. Returns the log, and the acknowledged snapshots at each length of it.
 fn live(
     store: &Arc<SimulatedObjects>,
     random: &mut Rng,
@@ -320,7 +320,7 @@ fn live(
     (log, marks)
 }
 
-/// A process dies at each request of a life; what it had under way arrives while the next one writes.
+/// A process dies at each request of a life. Its requests under way arrive while the next process writes.
 #[test]
 fn no_crash_and_no_late_request_loses_a_snapshot() {
     let mut random = crate::testing::seeded("objects", 24);
@@ -358,7 +358,7 @@ fn no_crash_and_no_late_request_loses_a_snapshot() {
     assert!(images >= 500 && writers >= 100 && troubles >= 50);
 }
 
-/// Returns what a vault may hold after so many changes.
+/// Returns the snapshots that a vault may hold after so many changes.
 fn around(marks: &Marks, done: usize) -> Vec<Holds> {
     let next = marks.partition_point(|(length, _)| *length <= done);
     let states = &marks[next.saturating_sub(1)..(next + 1).min(marks.len())];
@@ -377,7 +377,7 @@ fn write_after(
         store.0.lock().unwrap().late.push((requests, late));
     }
     let open = |seed| Vault::open(store.far(seed), PASSWORD, Entropy::seeded(seed)).unwrap();
-    // Whoever meets a lock or a turn that has just arrived is told, and tries again.
+    // A process that meets a lock or a turn that has just arrived gets an error, and tries again.
     let mut tries = (0..3).map(|_| {
         let mut vault = open(random.u64(..));
         vault.unlock()?;
@@ -424,7 +424,7 @@ fn a_lease_keeps_the_turn_and_ends() {
     assert!(refused.contains("another process writes"), "{refused}");
     store.0.lock().unwrap().now += objects_end::LEASE_SECONDS;
     let taken = other.take_turn().unwrap();
-    // The first gives back what it has not: nothing changes.
+    // The first gives back a turn that it lost: nothing changes.
     drop(turn);
     assert!(store.far(3).take_turn().is_err());
     drop(taken);

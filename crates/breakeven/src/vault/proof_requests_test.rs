@@ -1,8 +1,8 @@
-//! Trouble at each request to a store of objects: of adding, forgetting, collecting and restoring, every request meets
-//! every trouble once.
+//! Trouble at each request to a store of objects. While adding, forgetting, collecting and restoring, every request
+//! meets every trouble once.
 //!
-//! Whatever comes of it, the next process finds all snapshots that were finished, bit for bit; it goes on, collects what
-//! an interrupted collection left, and finds no damage.
+//! After each, the next process finds all finished snapshots, bit for bit. It goes on, collects the rest of an
+//! interrupted collection, and finds no damage.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::proof_test::{PASSWORD, Subject, Subjected, Transaction, Tree, pool, w
 use super::*;
 use crate::storage::proof::State as Holds;
 
-/// What is done.
+/// The kind of work.
 enum Work {
     Change(Transaction),
     Collect,
@@ -31,12 +31,12 @@ impl Work {
     }
 }
 
-/// A vault at rest, and what is to be tried with it.
+/// A vault at rest, and the work to try with it.
 struct Scene {
     objects: Objects,
     now: i64,
     before: Holds,
-    /// What it holds when the work is done.
+    /// The contents when the work is done.
     after: Holds,
     work: Work,
 }
@@ -49,20 +49,20 @@ fn open(store: &Arc<SimulatedObjects>, seed: u64) -> Result<Subjected> {
     )?)
 }
 
-/// Collects whatever is not live, at once.
+/// Collects all dead chunks at once.
 pub(super) fn collect(subject: &mut Subjected, now: i64) -> Result<Collected> {
     let vault = &mut subject.vault;
     vault.collect(&pool(), writer_options(), (now, 0), 1.0, &mut |_| ())
 }
 
-/// Says what collecting so would do now.
+/// Returns the plan of such a collection now.
 pub(super) fn plan_all(subject: &Subjected) -> CollectPlan {
     let vault = &subject.vault;
     let plan = vault.plan_collection(&writer_options(), 1.0, &mut |_| ());
     plan.unwrap()
 }
 
-/// Restores a snapshot over whatever is there; an error says what is missing.
+/// Restores a snapshot over existing files; an error names the missing ones.
 pub(super) fn restore(subject: &Subjected, epoch: u64, target: &Path) -> Result<()> {
     let options = RestoreOptions {
         replaces: true,
@@ -131,7 +131,7 @@ fn scenes(random: &mut fastrand::Rng) -> Vec<Scene> {
     scenes
 }
 
-/// Does the work of a scene, in which a request meets trouble; returns what came of it and how many requests were made.
+/// Does the work of a scene; one request meets trouble. Returns the outcome and the number of requests.
 fn act(
     scene: &Scene,
     planned: Option<(u64, Trouble)>,
@@ -147,7 +147,7 @@ fn act(
     (acted, store)
 }
 
-/// The next process adds, collects, and finds nothing wrong. Returns what another collection would do.
+/// The next process adds, collects, and finds nothing wrong. Returns the plan of another collection.
 pub(super) fn go_on(
     open: &dyn Fn(u64) -> Result<Subjected>,
     random: &mut fastrand::Rng,
@@ -176,8 +176,8 @@ pub(super) fn go_on(
     left
 }
 
-/// Tries every trouble at every request of a scene; returns how many images there were, and how often work went well
-/// all the same.
+/// Tries every trouble at every request of a scene. Returns the number of images, and how often the work succeeded all
+/// the same.
 fn try_scene(scene: &Scene, random: &mut fastrand::Rng) -> (u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let (acted, store) = act(scene, None, &folder.path().join("0"));
@@ -196,7 +196,7 @@ fn try_scene(scene: &Scene, random: &mut fastrand::Rng) -> (u64, u64) {
             let is_right = found == scene.after || acted.is_err() && found == scene.before;
             assert!(is_right, "{what}: {acted:?}");
             if let Work::Restore(epoch) = scene.work {
-                // What was interrupted is done again, over what it left.
+                // Interrupted work is done again, over its own remains.
                 if acted.is_err() {
                     restore(&subject, epoch, &target).unwrap();
                 }

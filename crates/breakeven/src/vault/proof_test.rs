@@ -59,7 +59,7 @@ pub(super) fn pool() -> Pool {
 
 pub(super) type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A vault, and what its snapshots should hold.
+/// A vault, and the expected contents of its snapshots.
 pub(super) struct Subjected {
     pub(super) vault: Vault,
     pub(super) trees: BTreeMap<u64, Tree>,
@@ -77,7 +77,7 @@ pub(super) enum Transaction {
 }
 
 fn state_of(commits: u64, trees: &BTreeMap<u64, Tree>) -> State {
-    // Numbers of snapshots may differ from what was planned where an epoch was lost on the way: contents count.
+    // Numbers of snapshots may differ from the plan where an epoch was lost on the way: contents count.
     let parts: Vec<Vec<u8>> = trees
         .values()
         .flat_map(|tree| {
@@ -277,7 +277,7 @@ impl Subject for Subjected {
 
     fn open(storage: Arc<dyn Storage>, (): ()) -> Result<Subjected> {
         let mut vault = open_seeded(storage, next_process())?;
-        // A writer makes durable what it saw.
+        // A writer makes durable all that it saw.
         drop(vault.begin()?);
         vault.reload()?;
         Subjected::of(vault)
@@ -427,8 +427,8 @@ fn what_was_forgotten_is_there_when_it_is_added_again() {
     assert!(deltas >= 400, "{deltas}");
 }
 
-/// A run of 40 steps comes to some 4,600 images of its own and 11,000 of a second power cut, in 17 s of a core: what is
-/// synced at every step leaves few images that differ.
+/// A run of 40 steps makes some 4,600 images of its own and 11,000 of a second power cut, in 17 s of a core. Every step
+/// ends with a sync, so few images differ.
 #[test]
 fn no_crash_loses_a_snapshot() {
     let (distinct_images, double_images) = match crate::testing::is_full() {
@@ -449,7 +449,7 @@ fn a_full_disk_leaves_the_vault_as_it_was() {
     proof::fill_disk::<Subjected>(crate::testing::seed(24), 20, 20 * 4096..120 * 4096).unwrap();
 }
 
-/// Others have filled the disk, and what gives room back needs some itself.
+/// Others have filled the disk, and the commands that give room back need some themselves.
 #[test]
 fn a_full_disk_is_emptied_by_forgetting_and_collecting() {
     let disk = SimulatedDisk::new(1);
@@ -496,7 +496,7 @@ fn small_vault() -> (SimulatedDisk, BTreeMap<u64, Tree>) {
     (disk, subject.trees)
 }
 
-/// What is live is told by packs of folders alone, so that a collector need not read the contents.
+/// Packs of folders alone show which chunks are live, so a collector need not read the contents.
 #[test]
 fn lists_of_contents_lie_apart_from_them() {
     let (disk, _) = small_vault();
@@ -564,7 +564,7 @@ fn what_cannot_be_read_is_not_called_damaged() {
 
 fn proof_flips(disk: &SimulatedDisk, check: &mut dyn FnMut(Arc<dyn Storage>, &str)) {
     let image = disk.recording().end();
-    // The bytes of what is kept aside mean nothing.
+    // The bytes of the room kept aside mean nothing.
     let names = image.names().into_iter();
     for name in names.filter(|name| name != "locks/room") {
         for bit in 0..image.size_bytes(&name) * 8 {

@@ -181,7 +181,7 @@ fn what_was_collected_meanwhile_is_read_where_it_lies_now() {
     let reader = vault.random_reader(INDEX_BYTES, CACHE_BYTES).unwrap();
     let kept = entry(&reader, &vault, &source, "noise");
     let file = reader.open(&kept).unwrap();
-    // The second snapshot has less, and the first goes: what it alone had is collected.
+    // The second snapshot has less. The first goes, and the contents that it alone had are collected.
     for name in ["text", "holed"] {
         std::fs::remove_file(source.path().join(name)).unwrap();
     }

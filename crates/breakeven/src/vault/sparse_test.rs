@@ -11,7 +11,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Reading, hashing, verifying and restoring a file cost what its data costs, and so does finding it again.
+/// Reading, hashing, verifying, restoring and finding a file again cost in proportion to its data.
 #[test]
 fn a_terabyte_of_holes_costs_its_data() {
     const LENGTH: u64 = (1 << 40) + 4321;
@@ -96,7 +96,7 @@ fn holes_and_zeros_are_one_content() {
         let length = random.usize(1..12 << 20);
         let mut bytes = vec![0; length];
         if round % 2 == 0 && length > 1 << 20 {
-            // What begins as a file system does is cut at fixed places.
+            // A content that begins like a file system is cut at fixed places.
             bytes[0x438..0x43a].copy_from_slice(b"\x53\xef");
         }
         for _ in 0..random.usize(0..4) {

@@ -114,7 +114,7 @@ fn part(path: &str, includes: &[&str], excludes: &[&str]) -> RestoreOptions {
     }
 }
 
-/// Restores a part of the first snapshot, and says what came back and what was wrong.
+/// Restores a part of the first snapshot, and returns its files and its problems.
 fn came_back(vault: &Vault, options: &RestoreOptions) -> (String, Vec<String>) {
     let target = tempfile::tempdir().unwrap();
     let done = vault.restore(&pool(), 1, target.path(), options, &mut |_| ());

@@ -1,4 +1,4 @@
-//! Trees of the real file system through a vault in a real folder, and those who would leave it.
+//! Trees of the real file system through a vault in a real folder, and entries that try to leave it.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -201,10 +201,10 @@ fn an_unchanged_tree_is_added_again_for_next_to_nothing() {
         .unwrap();
     assert_eq!(second.snapshot.parent, first.epoch);
     assert_eq!(second.unchanged_files, second.snapshot.files);
-    // The folders above the tree may have got other times meanwhile, of which each is a new folder.
+    // The folders above the tree may have other times meanwhile; each is then a new folder.
     let added = vault.stored_bytes().unwrap() - before;
     assert!(added < 2000, "{added} bytes");
-    // One that is read again all the same makes no difference.
+    // A file that is read again all the same makes no difference.
     let rereads = AddOptions {
         rereads: true,
         ..options(3)
@@ -228,10 +228,10 @@ fn an_unchanged_tree_is_added_again_for_next_to_nothing() {
     assert_eq!(fs::read(back.join("text")).unwrap(), b"another");
 }
 
-/// What images are cut into.
+/// The length of an image's chunks.
 const IMAGE_BLOCK_BYTES: usize = 8 << 10;
 
-/// The image of a disk of 200 blocks, the last not whole, of which 20 are zeros.
+/// The image of a disk of 200 blocks, the last not whole; 20 are zeros.
 fn image() -> Vec<u8> {
     let block = IMAGE_BLOCK_BYTES;
     let mut random = Rng::with_seed(crate::testing::seed(12));
@@ -241,7 +241,7 @@ fn image() -> Vec<u8> {
     image
 }
 
-/// The image of a disk, and the same with single blocks written over and one that is zeros now.
+/// The image of a disk, and the same with some blocks overwritten and one zeroed.
 #[test]
 fn of_an_image_only_blocks_that_changed_are_stored_again() {
     let source = tempfile::tempdir().unwrap();
@@ -393,7 +393,7 @@ fn a_hostile_vault_writes_nothing_outside_and_fills_nothing() {
         &[entry(b"out", Node::Folder { content: below })],
         &replaces,
     );
-    // A file that says to be longer than its content, and one that is no folder.
+    // A file that states a greater length than its content's, and an entry that is no folder.
     check(&mut vault, &[entry(b"long", file(1 << 60))], &keep);
     check(&mut vault, &[entry(b"long", file(size_bytes + 1))], &keep);
     check(
@@ -432,7 +432,7 @@ fn a_list_takes_no_more_time_and_memory_than_the_file_says() {
     bytes::put_number(&mut zeros, (1 << 63) | 1);
     hostile_list(&mut writer, id(1), 1, 1 << 62, &zeros);
     hostile_list(&mut writer, id(2), 1, 10, &zeros);
-    // Each level is the one below 5,000 times: the items of the content take 2 TB, and it says to be longer than they tell.
+    // Each level names the one below 5,000 times: the items take 2 TB, and the content states a greater length.
     let mut below = vec![7u8; 1000];
     for _ in 0..3 {
         let below_id = writer.vault().keys.id(&below);
@@ -444,7 +444,7 @@ fn a_list_takes_no_more_time_and_memory_than_the_file_says() {
         below = item.repeat(5000);
     }
     hostile_list(&mut writer, id(3), 3, 1 << 62, &below);
-    // Items of no bytes, of which a file of any length has room for all.
+    // Items of no bytes; a file of any length has room for all.
     hostile_list(&mut writer, id(4), 1, 10, &[1; 100_000]);
     writer.commit(Snapshot::default()).unwrap();
     let index = vault.index(u64::MAX).unwrap();
@@ -482,7 +482,7 @@ fn a_list_takes_no_more_time_and_memory_than_the_file_says() {
     }
 }
 
-/// A folder that lies in itself, which whoever has the key can list under a name that is not its hash.
+/// A folder that lies in itself. A holder of the key can list it under a name that is not its hash.
 #[test]
 fn a_folder_within_itself_is_refused() {
     let (_, mut vault) = memory_vault();
@@ -610,7 +610,7 @@ fn collecting_gives_back_what_nobody_needs() {
     let source = tempfile::tempdir().unwrap();
     let root = source.path();
     let mut random = Rng::with_seed(crate::testing::seed(12));
-    // What stays shrinks much better than what goes, and shares frames with it.
+    // The contents that stay shrink much better than those that go, and share frames with them.
     for at in 0..20 {
         let mut content = noise(&mut random, 200_000);
         if at % 2 == 1 {
@@ -676,7 +676,7 @@ fn an_interrupted_collection_goes_on_where_it_stopped() {
     vault.forget(&[first]).unwrap();
     let mut other = Vault::open(far, PASSWORD, Entropy::seeded(8)).unwrap();
     let writing = WriterOptions::default();
-    // Somebody takes the turn away when all is moved and nothing is committed.
+    // Another process takes the turn away when all is moved and nothing is committed.
     let plan = vault.plan_collection(&writing, 1.0, &mut |_| ()).unwrap();
     assert!(plan.read_bytes > 0, "{plan:?}");
     let stopped = vault.collect(&pool(), writing, (100, 50), 1.0, &mut |progress| {
@@ -819,7 +819,7 @@ fn packs_of(folder: &Path, kind: u8) -> Vec<PathBuf> {
     packs
 }
 
-/// Repairs a vault after `damage`, and checks what it says against what a restore gives.
+/// Repairs a vault after `damage`, and compares its report with the result of a restore.
 fn check_repair(heals: bool, damage: &dyn Fn(&Path)) -> Repaired {
     let source = tempfile::tempdir().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -852,7 +852,7 @@ fn check_repair(heals: bool, damage: &dyn Fn(&Path)) -> Repaired {
         let lost: Vec<PathBuf> = repaired.lost.iter().map(|(_, path)| path.clone()).collect();
         assert_eq!(missing, lost);
     }
-    // What was lost is stored again by the next add, which takes nothing for known that is not whole.
+    // The next add stores lost contents again: it takes nothing for known that is not whole.
     let added = vault.add(&pool(), &[root.to_path_buf()], &options(2), &mut |_| ());
     let again = added.unwrap().epoch;
     let mut snapshots = vault.snapshots().unwrap();
@@ -945,10 +945,10 @@ fn a_copy_is_what_its_source_is_and_costs_what_is_new() {
     assert_eq!(copied.snapshots, [(first.epoch, 1)]);
     let (_target, back) = restored(&to, 1, &root);
     assert_eq!(seen(&back), seen(&root));
-    // Cut alike, it takes what its source takes.
+    // Cut alike, it takes the same bytes as its source.
     let (was, is) = (from.stored_bytes().unwrap(), to.stored_bytes().unwrap());
     assert!(is.abs_diff(was) < 2000, "{was} to {is}");
-    // What was copied is not copied again, and a second snapshot costs what changed.
+    // Copied contents are not copied again, and a second snapshot costs its changes.
     let again = to
         .copy_from(&from, &[], &pool(), writing, &mut |_| ())
         .unwrap();
@@ -961,7 +961,7 @@ fn a_copy_is_what_its_source_is_and_costs_what_is_new() {
     assert_eq!((copied.snapshots.len(), copied.read_bytes), (1, 7));
     let (_target, back) = restored(&to, copied.snapshots[0].1, &root);
     assert_eq!(seen(&back), seen(&root));
-    // What was copied is known to an add, chunk by chunk.
+    // An add knows the copied contents, chunk by chunk.
     let before = to.stored_bytes().unwrap();
     to.add(&pool(), &paths, &options(3), &mut |_| ()).unwrap();
     let added = to.stored_bytes().unwrap() - before;
@@ -972,7 +972,7 @@ fn a_copy_is_what_its_source_is_and_costs_what_is_new() {
     );
 }
 
-/// A folder that is there as it was copied, of which a repair has lost the contents.
+/// A folder is there as it was copied, but a repair has lost some of its contents.
 #[test]
 fn a_copy_brings_back_what_a_repair_lost() {
     let source = tempfile::tempdir().unwrap();
@@ -1068,7 +1068,7 @@ fn check_whole(vault: &Vault, epoch: u64, root: &Path) {
     assert!(verified.damages.is_empty(), "{:?}", verified.damages);
 }
 
-/// A file whose middle changes and changes back, between which the old middle is forgotten and collected; its list
+/// The middle of a file changes and changes back. In between the old middle is forgotten and collected. The file's list
 /// lies beside many that stay.
 #[test]
 fn a_content_that_was_forgotten_and_collected_is_stored_again() {
@@ -1103,7 +1103,7 @@ fn a_content_that_was_forgotten_and_collected_is_stored_again() {
     check_whole(&vault, third.epoch, root);
 }
 
-/// A pack of lists that was put before that of the chunks they name, which never was.
+/// A pack of lists was put before the pack of the chunks that they name, which was never put.
 #[test]
 fn a_list_that_is_taken_over_without_its_chunks_counts_for_nothing() {
     let source = tempfile::tempdir().unwrap();
@@ -1146,7 +1146,8 @@ fn a_list_that_is_taken_over_without_its_chunks_counts_for_nothing() {
     }
 }
 
-/// Commits a snapshot of a file whose list names a chunk that is not there, as vaults of before may have it. Returns its number.
+/// Commits a snapshot of a file whose list names a chunk that is not there, as vaults of before may have it. Returns
+/// its number.
 fn add_broken(vault: &mut Vault, content: &[u8], is_needed: bool) -> u64 {
     let id = vault.keys.id(content);
     let pool = pool();
@@ -1211,7 +1212,7 @@ fn a_list_that_lacks_a_chunk_is_found_by_a_repair_and_passed_over_by_an_add() {
     }
 }
 
-/// Blocks of an image that were files before, of which some were cut into chunks of their own.
+/// Blocks of an image that were files before; some of those were cut into chunks of their own.
 #[test]
 fn a_block_of_an_image_that_is_a_list_elsewhere_is_stored_as_a_chunk() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -1248,7 +1249,7 @@ fn a_block_of_an_image_that_is_a_list_elsewhere_is_stored_as_a_chunk() {
     }
 }
 
-/// A far end of which one is told what it is asked, before it is.
+/// A far end that reports each call before it is made.
 struct Overheard<F> {
     far: Arc<dyn FarEnd>,
     hear: F,
@@ -1392,7 +1393,7 @@ fn a_far_end_that_does_not_answer_ends_a_restore_and_costs_no_file() {
     }
 }
 
-/// What is no file, and names that are one file before and after.
+/// Entries that are no files, and names that are one file before and after.
 #[test]
 fn whatever_exists_is_replaced() {
     let source = tempfile::tempdir().unwrap();
@@ -1441,7 +1442,7 @@ fn pipes_and_sockets_have_their_modes_again() {
     }
 }
 
-/// The first name of two is taken by another file, which stays, and is not what the second one becomes.
+/// The first name of two is taken by another file. That file stays, and the second name does not become a link to it.
 #[test]
 fn a_hard_link_is_never_another_file_than_was_stored() {
     let source = tempfile::tempdir().unwrap();
