@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 
 use super::cipher::Id;
 
-/// Reports bytes of a vault that are not what was written.
+/// Reports bytes of a vault that differ from those written.
 pub(super) fn fail(
     what: &'static str,
     offset: u64,
@@ -36,7 +36,7 @@ pub(super) fn put_bytes(bytes: &mut Vec<u8>, content: &[u8]) {
     bytes.extend_from_slice(content);
 }
 
-/// Reads what was stored; every length is bounded by the bytes that are there.
+/// Reads stored fields; every length is bounded by the bytes that are there.
 pub(super) struct Reader<'a> {
     what: &'static str,
     bytes: &'a [u8],
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         self.left() == 0
     }
 
-    /// Reports what is wrong at the present place.
+    /// Reports a fault at the present place.
     pub(super) fn wrong(&self, expected: impl fmt::Display, found: impl fmt::Display) -> Error {
         fail(self.what, self.at as u64, expected, found)
     }
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads how many items follow, each of which takes at least `least_bytes`.
+    /// Reads the count of the items that follow; each takes at least `least_bytes`.
     pub(super) fn count(&mut self, least_bytes: usize) -> Result<usize> {
         let most = self.left() / least_bytes;
         Ok(self.number_to(most as u64)? as usize)

@@ -1,15 +1,15 @@
 //! Where contents are cut into chunks: by a gear hash whose table is a secret of the vault.
 //!
-//! After FastCDC (Xia et al. 2016 and 2020): no cut before the least length, a harder rule before the mean length
-//! than behind it, so that lengths gather around the mean. The crates that do this seed their public table
-//! with one number of 64 bits; here all 256 numbers are derived from the vault's key, because cut points without a
-//! key tell which known files a vault holds.
+//! After FastCDC (Xia et al. 2016 and 2020). No cut lies before the least length. The rule is harder before the mean
+//! length than behind it, so lengths gather around the mean. The crates for this seed their public table with one
+//! number of 64 bits. Here all 256 numbers come from the vault's key: cut points without a key show which known files a
+//! vault holds.
 //!
 //! Promises: cut points follow from the bytes since the last cut, the limits and the table alone, and never change.
 
 use crate::error::{Error, Result};
 
-/// What a chunk may be long.
+/// The longest chunk that any vault may have.
 pub(super) const CHUNK_BYTES_LIMIT: usize = 4 << 20;
 const CHUNK_BYTES_LEAST: usize = 64;
 /// Bits that the rule is harder by before the mean length, and easier behind it (FastCDC's level 2).
@@ -37,7 +37,7 @@ impl Default for ChunkLimits {
 }
 
 impl ChunkLimits {
-    /// Checks that the lengths are in order and within what the format allows.
+    /// Checks that the lengths are in order and within the format's limits.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they are not.
@@ -93,8 +93,8 @@ impl Chunker {
         self.limits.most_bytes
     }
 
-    /// Returns the length of the first chunk of `bytes`, which is all of them unless a cut is found: the caller
-    /// hands in the longest length or all that is left.
+    /// Returns the length of the first chunk of `bytes`: all of them unless a cut is found. The caller passes the
+    /// longest length, or all that is left.
     pub(super) fn cut(&self, bytes: &[u8]) -> usize {
         let ChunkLimits {
             least_bytes,

@@ -1,10 +1,10 @@
 //! Randomness, the keys of a vault and its seal.
 //!
-//! Everything hangs on a random master key; a key record wraps it with what Argon2id makes of a password.
-//! Promises: a changed byte, a changed `config` and an object under another's name do not open. Keys are wiped
-//! when they are dropped.
+//! Everything depends on a random master key; a key record wraps it with a key that Argon2id derives from a password.
+//! Promises: a changed byte, a changed `config` and an object under another's name do not open. Keys are wiped when
+//! they are dropped.
 //!
-//! Not here: where objects lie, and what is in them.
+//! Not here: the places and contents of objects.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 
 use super::bytes::{Reader, fail};
 
-/// What a seal adds to its content.
+/// Bytes that a seal adds to its content.
 pub(super) const TAG_BYTES: usize = 16;
 const SEALED_MAGIC: &[u8; 4] = b"BEVS";
 const SEALED_HEAD_BYTES: usize = 32;
@@ -24,7 +24,7 @@ const KEY_RECORD_BYTES: usize = 140;
 const KEY_CHECKED_BYTES: usize = 108;
 const KEY_HEAD_BYTES: usize = 36;
 const KEY_VERSION: u32 = 1;
-/// What a reader lets a key record ask of it.
+/// The most memory and work that a key record may ask of a reader.
 const MEMORY_KIB_MAX: u32 = 4 << 20;
 const PASSES_MAX: u32 = 64;
 const LANES_MAX: u32 = 64;
@@ -231,7 +231,7 @@ impl MasterKey {
         Ok(Some(key))
     }
 
-    /// Checks that a key record, of whatever password, is as it was written.
+    /// Checks that a key record, for any password, is as it was written.
     pub(super) fn check_record(&self, record: &[u8]) -> Result<()> {
         let (checked, check) = record.split_at(KEY_CHECKED_BYTES.min(record.len()));
         let expected = blake3::keyed_hash(&self.check_key(), checked);
@@ -248,7 +248,7 @@ impl MasterKey {
     }
 }
 
-/// What an open vault works with.
+/// The keys of an open vault.
 pub(super) struct Keys {
     pub(super) master: MasterKey,
     pub(super) vault: [u8; 16],

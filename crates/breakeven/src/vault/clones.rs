@@ -1,8 +1,8 @@
 //! Files that need not be read because another one was: their extents are the same, and shared.
 //!
-//! Promises: a file counts as a clone only if the other one still lies there unchanged, and both lie in the same shared
-//! extents; a file system never changes those in place. What the walk then checks of every file, whether
-//! it changed meanwhile, it checks of a clone as well.
+//! Promises: a file counts as a clone only if the other one still lies there unchanged and both lie in the same shared
+//! extents. A file system never changes those in place. The walk checks a clone for changes meanwhile, as it does every
+//! file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +19,7 @@ const BYTES_LEAST: u64 = 64 << 10;
 /// Files that are remembered: some 200 bytes each.
 const KNOWN_MAX: usize = 1 << 17;
 
-/// What the extents of a file hash to.
+/// The hash of a file's extents.
 pub(super) type Extents = [u8; 32];
 
 struct Known {

@@ -1,14 +1,14 @@
 //! Forgetting snapshots, and collecting what no snapshot needs.
 //!
-//! Collecting marks from the folders of all live snapshots. What moves does so in the order in which that meets it, since frames lie in
-//! a pack in a drawn one, and neighbours are smaller together. Packs without a live chunk are doomed; from packs of
-//! which less is live than a share that the caller gives, the live chunks go to new packs first. Doomed packs count no
-//! more from the commit on, and are deleted by the first collection after a grace time, so that a reader
-//! that began before still finds them. Interrupted, it leaves packs that the next writer takes over, the next
-//! collection among them. A list of contents that is not live is hidden where its pack stays, since chunks that it names
-//! leave: it would tell the next add that they are there. So is a delta. What a live delta is of is live.
+//! Collecting marks from the folders of all live snapshots. Live chunks move in the order of the marking: a pack's
+//! frames lie in a drawn order, and neighbours compress better together. A pack without a live chunk is doomed. So is a
+//! pack whose live share is below the caller's limit, after its live chunks went to new packs. Doomed packs count no
+//! more from the commit on. The first collection after a grace time deletes them, so a reader that began before still
+//! finds them. Interrupted, it leaves packs that the next writer takes over, the next collection among them. A list of
+//! contents that is not live is hidden where its pack stays. The chunks that it names leave, and the list would make
+//! the next add believe that they are there. The same goes for a delta. The base of a live delta is live.
 //!
-//! Promises: nothing is deleted that the committed state needs; no more is rewritten than the plan says at the most.
+//! Promises: nothing is deleted that the committed state needs; no more bytes are rewritten than the plan's most.
 
 use std::collections::BTreeSet;
 
@@ -28,19 +28,19 @@ use super::record::{Doomed, Record};
 use super::writer::{Group, Writer, WriterOptions};
 use super::{Progress, Vault};
 
-/// What a chunk takes beside its bytes at the most, with a frame and a pack of its own.
+/// The most bytes that a chunk takes beside its content, with a frame and a pack of its own.
 const CHUNK_OVERHEAD_BYTES: u64 = 200;
 /// Padding adds one part in so many at the most: see `padded_bytes`.
 const PADDING_SHARE: u64 = 8;
-/// The part of a vault that is kept aside, at the most: little beside what it holds, and more than the state of a vault
-/// takes, whose folders and index are a hundredth of it.
+/// The largest share of a vault that is kept aside. It is little beside the vault's content. It is more than the state
+/// of a vault takes: folders and index are a hundredth of it.
 const ROOM_SHARE: u64 = 64;
-/// Bytes of frames that a plan reads and moves in memory, to see what moving takes: some thirty frames from
-/// all over. What is live in a frame may be denser or less dense than the rest of it, by a third in the laboratory's
-/// cell `collect every second folder`.
+/// Bytes of frames that a plan reads and moves in memory to measure a move: some thirty frames from all over. The live
+/// part of a frame may be denser or less dense than the rest: by a third in the laboratory's cell
+/// `collect every second folder`.
 const TRIED_BYTES: u64 = 8 << 20;
 
-/// What a collection would do.
+/// The expected work of a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectPlan {
     /// Packs that are listed, and their bytes.
@@ -67,10 +67,10 @@ pub struct CollectPlan {
     pub deleted_bytes: u64,
 }
 
-/// What a collection did.
+/// The work that a collection did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// What it was to do.
+    /// The plan of it.
     pub plan: CollectPlan,
     /// Bytes that were read of packs.
     pub read_bytes: u64,
@@ -84,7 +84,7 @@ pub struct Collected {
     pub waiting_until: i64,
 }
 
-/// What is to become of a pack.
+/// The fate of a pack.
 struct Fate {
     pack: PackPlace,
     contents: Contents,
@@ -96,7 +96,7 @@ struct Fate {
 }
 
 impl Fate {
-    /// Returns what the live part of a frame takes, if it shrinks as the whole does.
+    /// Returns the bytes that the live part of a frame takes, if it shrinks as the whole does.
     fn share_bytes(&self, frame: usize) -> f64 {
         let entry = &self.contents.frames[frame];
         let raw_bytes: u64 = (entry.chunks.iter())
@@ -107,7 +107,7 @@ impl Fate {
 }
 
 impl Vault {
-    /// Forgets snapshots by their numbers, all at once. What only they needed stays until it is collected.
+    /// Forgets snapshots by their numbers, all at once. Chunks that only they needed stay until they are collected.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] for a number that does not live or while another writes; those of the storage.
@@ -147,11 +147,10 @@ impl Vault {
         Ok(live)
     }
 
-    /// Says what a collection would do that moves what is live in packs of which a smaller share than
-    /// `share_min` is.
+    /// Plans a collection that moves the live chunks of packs whose live share is below `share_min`.
     ///
     /// # Errors
-    /// Damage in a folder of a live snapshot, since then nothing can be told to be dead; those of the storage.
+    /// Damage in a folder of a live snapshot, since no chunk can then be taken for dead; errors of the storage.
     pub fn plan_collection(
         &self,
         options: &WriterOptions,
@@ -173,7 +172,8 @@ impl Vault {
         Ok(plan)
     }
 
-    /// Moves some frames in memory, and returns what moving all is expected to write. A delta is taken to stay as it is.
+    /// Moves some frames in memory, and returns how many bytes a move of all is expected to write. A delta is taken to
+    /// stay as it is.
     fn try_moving(
         &self,
         options: &WriterOptions,
@@ -236,7 +236,7 @@ impl Vault {
         self.each_pack(|pack, contents| {
             plan.packs += 1;
             plan.packs_bytes += pack.size_bytes;
-            // A chunk that lies in two packs is live in the one that the index names.
+            // A chunk that lies in two packs is live in the pack that the index names.
             let live_of = |number: u32, frame: &FrameEntry| -> (u64, u64) {
                 let chunks = frame.chunks.iter();
                 let chunks = chunks.filter(|chunk| live.marks.has_in(&chunk.id, number));
@@ -304,7 +304,7 @@ impl Vault {
         let _alone = self.exclude()?;
         let mut writer = Writer::begin(self, pool, options)?;
         let unlisted = writer.unlisted()?;
-        // What moves takes room before it gives any back.
+        // Moving takes room before it gives any back.
         let share_min = match writer.vault().far.is_short() {
             true => 0.0,
             false => share_min,
@@ -324,7 +324,7 @@ impl Vault {
         writer.leave(&leaving, options.index_bytes_max, &|pack, id| {
             index.pack_of(id) == Some(pack.name) && live.has(id)
         })?;
-        // What an interrupted collection has moved is not moved again.
+        // Chunks that an interrupted collection has moved are not moved again.
         let is_needed = |known: &Index, contents: &Contents| {
             let mut chunks = contents.frames.iter().flat_map(|frame| &frame.chunks);
             chunks.any(|it| live.has(&it.id) && known.find(&it.id).is_none())
@@ -345,7 +345,8 @@ impl Vault {
         Ok(collected)
     }
 
-    /// Returns how much room is kept aside: two packs, as far as that is no more than a 64th of what is stored, and an index twice.
+    /// Returns how many bytes are kept aside: a 64th of all packs or twice the index, the larger of both, and at most
+    /// two packs.
     pub(super) fn room_bytes(&self, index: &Index) -> u64 {
         let packs_bytes: u64 = index.packs().iter().map(|pack| pack.size_bytes).sum();
         let index_bytes = 2 * CHUNK_ENTRY_BYTES as u64 * index.chunk_count() as u64;
@@ -380,7 +381,7 @@ impl Vault {
     }
 }
 
-/// What is live, and in which order it was met.
+/// The live chunks, in the order in which they were met.
 struct Live<'i> {
     marks: Marks<'i>,
     /// Of each frame, when the first live chunk of it was met.
@@ -413,7 +414,7 @@ impl<'i> Marks<'i> {
         }
     }
 
-    /// Marks a chunk; one that is not known needs no mark.
+    /// Marks a chunk; an unknown one needs no mark.
     pub(super) fn mark(&mut self, id: &Id) {
         if let Some(number) = self.index.number_of(id) {
             self.bits[number / 64] |= 1 << (number % 64);
@@ -427,8 +428,8 @@ impl<'i> Marks<'i> {
 }
 
 impl Writer<'_> {
-    /// Forgets where chunks of these packs lie, so that those that are put again are new, and the lists and deltas in
-    /// others that are not live: what they need may leave.
+    /// Forgets where chunks of these packs lie, so that they are new when they are put again. Forgets the lists and
+    /// deltas in other packs that are not live: the chunks that they need may leave.
     fn leave(
         &mut self,
         leaving: &BTreeSet<Id>,
@@ -464,8 +465,8 @@ impl Writer<'_> {
         Ok(written)
     }
 
-    /// Puts the live chunks of the packs that move into new frames, frame by frame in the order in which they were met; hands
-    /// out how many bytes it read.
+    /// Puts the live chunks of the packs that move into new frames, frame by frame in the order of the marking. Returns
+    /// how many bytes it read.
     fn move_live(
         &mut self,
         fates: &[Fate],
@@ -474,7 +475,7 @@ impl Writer<'_> {
     ) -> Result<()> {
         let mut heads = vec![None; fates.len()];
         let mut frames = in_order(fates, live);
-        // What others are deltas of is there before them. The order is kept among either.
+        // Bases come before their deltas. Within each group the order stays.
         frames.sort_by_key(|(at, frame)| fates[*at].contents.frames[*frame].is_delta());
         for (at, frame) in frames {
             let (fate, head) = (&fates[at], &mut heads[at]);
@@ -499,7 +500,8 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the frames that have something live and move, each by its pack and its place there, in the order in which they were met.
+/// Returns the frames that move and have a live chunk, each by its pack and its place there, in the order of the
+/// marking.
 fn in_order(fates: &[Fate], live: &Live<'_>) -> Vec<(usize, usize)> {
     let fates = fates.iter().enumerate().filter(|(_, fate)| fate.moves);
     let frames = fates.flat_map(|(at, fate)| {
@@ -581,7 +583,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Returns the bytes of all frames and of the lists of what they hold.
+    /// Returns the bytes of all frames and of their lists of chunks.
     fn end(mut self) -> Result<u64> {
         for group in Group::ALL {
             self.end_frame(group)?;

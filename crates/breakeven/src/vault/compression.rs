@@ -1,8 +1,9 @@
-//! The method of each frame: one for all, or what costs least at the prices of a preset.
+//! The method of each frame: one for all, or the cheapest at the prices of a preset.
 //!
-//! Ratios are learned as frames are encoded. Times are those of the published table (`decide/prior.rs`), which the prices of the presets
-//! are from as well, and never those of the moment: they hang on what else the machine does, and the same tree took up to
-//! a tenth more or less from run to run. A tree that is cut alike takes the same bytes, on each machine of as many workers.
+//! Ratios are learned as frames are encoded. Times come from the published table (`decide/prior.rs`), as the prices of
+//! the presets do, and never from the moment. Measured times depend on the machine's other load: the stored bytes of
+//! one tree varied by up to a tenth from run to run. A tree that is cut alike takes the same bytes on each machine with
+//! as many workers.
 
 use std::collections::BTreeMap;
 
@@ -24,22 +25,21 @@ pub enum Compression {
     Chosen(Preset),
 }
 
-/// A list of prices: what a byte held costs beside a second of a core.
+/// A list of prices: the cost of a byte held, beside a second of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// Bytes count little: as fast as the disk takes it.
     Fast,
-    /// What tools for this choose by default, zstd at a middle level, is about worth its time.
+    /// The usual default of such tools, zstd at a middle level, is about worth its time.
     Default,
     /// Bytes count for years: the densest method that still gains.
     Best,
 }
 
 impl Preset {
-    /// Returns the core seconds that a GB held for the life of a block is worth. From the levels at which zstd's
-    /// published speeds and ratios on Silesia (decide/prior.rs) trade one for the other: between lz4 and
-    /// zstd:1 a GB saved costs some 10 s, about zstd:3 to zstd:5 some 100 s, from zstd:9 to zstd:19
-    /// some thousands.
+    /// Returns the core seconds that a GB held for the life of a block is worth. The figures are the prices at which
+    /// zstd's published speeds and ratios on Silesia (decide/prior.rs) break even. A GB saved costs some 10 s between
+    /// lz4 and zstd:1, some 100 s from about zstd:3 to zstd:5, and some thousands from zstd:9 to zstd:19.
     fn seconds_per_gb(self) -> f64 {
         match self {
             Preset::Fast => 6.0,
@@ -61,7 +61,7 @@ impl Preset {
 }
 
 impl Preset {
-    /// Returns the method of deltas where no level of zstd is picked that finds matches in all of a frame before its own.
+    /// Returns the method of deltas where the picked method does not search all of a preceding frame for matches.
     fn delta(self) -> &'static str {
         match self {
             Preset::Fast | Preset::Default => "zstd:3",
@@ -77,9 +77,9 @@ fn is_zstd(method: &Method) -> bool {
     )
 }
 
-/// How often a frame is encoded by several candidates, the first ones of each class and then one in so many. Methods are
-/// compared on the same frames: how well one does differs so much from frame to frame that two that were
-/// tried on frames of their own told the wrong one.
+/// How often several candidates encode one frame: the first frames of each class, and then one in so many. Methods are
+/// compared on the same frames. Results differ so much from frame to frame that a comparison on separate frames chose
+/// the wrong method.
 #[derive(Clone, Copy)]
 struct Pairing {
     frames: u64,
@@ -87,8 +87,11 @@ struct Pairing {
 }
 
 impl Preset {
-    /// Of the densest two, one pair in 16 frames: `game data` of peng2020-dedup/best took 1.09 of borg's bytes without. Of all candidates
-    /// by default, which together take some three times as long as the densest: one in 64 is 3 % of the time.
+    /// For the best preset: the densest two, one pair in 16 frames. Without, `game data` of peng2020-dedup/best took
+    /// 1.09 of borg's bytes.
+    ///
+    /// By default: all candidates, one in 64 frames. Together they take some three times as long as the densest, so
+    /// this is 3 % of the time.
     fn pairing(self) -> Pairing {
         match self {
             Preset::Best => Pairing {
@@ -106,13 +109,13 @@ impl Preset {
     fn first_compared(self, candidates: usize) -> usize {
         match self {
             Preset::Best => candidates - 2,
-            // All but storing, of which all is known.
+            // All but storing, whose result is known.
             Preset::Fast | Preset::Default => 1,
         }
     }
 }
 
-/// Finds methods and learns what became of them.
+/// Finds methods and learns from their results.
 pub(super) struct Picker {
     fixed: Option<Method>,
     chooser: Chooser,
@@ -122,14 +125,14 @@ pub(super) struct Picker {
     /// How many frames of each class might have been encoded by several.
     seen: BTreeMap<Class, u64>,
     prices: Prices,
-    /// What methods are taken to cost: nothing is learned here.
+    /// The assumed costs of methods: nothing is learned here.
     published: Profile,
-    /// What would be picked by default, where bytes count most: no frame is to take more than by that.
+    /// The picker of the default preset, where bytes count most: no frame may take more than its method makes of it.
     lighter: Option<Box<Picker>>,
-    /// The method of deltas where one that takes no prefix is picked.
+    /// The method of deltas where the picked one takes no prefix.
     delta: Method,
     delta_outcomes: DeltaOutcomes,
-    /// What a frame of bases is about as long as.
+    /// About the length of a frame of bases.
     frame_bytes: usize,
     compressor: Compressor,
 }
@@ -137,14 +140,14 @@ pub(super) struct Picker {
 /// The method of one frame.
 pub(super) struct Pick {
     method: Method,
-    /// Other candidates, of which one is taken where it makes less of the frame.
+    /// Other candidates. One is taken if it makes less of the frame.
     rivals: Vec<(usize, Method)>,
     chosen: Option<(Picked, Class)>,
     lighter: Option<Box<Pick>>,
 }
 
 impl Pick {
-    /// Returns what the frame is to be encoded by, each once.
+    /// Returns the methods to encode the frame by, each once.
     pub(super) fn methods(&self) -> impl Iterator<Item = Method> + use<> {
         let mut methods = vec![self.method];
         methods.extend(self.rivals.iter().map(|(_, method)| *method));
@@ -159,18 +162,18 @@ impl Pick {
 /// How a frame of deltas is encoded.
 pub(super) struct DeltaPick {
     pub(super) method: Method,
-    /// What it would take as any other frame.
+    /// Bytes that it would take as any other frame.
     pub(super) most_bytes: usize,
 }
 
-/// What frames of deltas came to so far, beside what they would have taken.
+/// The bytes that frames of deltas took so far, beside the bytes that they would have taken otherwise.
 #[derive(Default)]
 struct DeltaOutcomes {
     plain_bytes: f64,
     stored_bytes: f64,
 }
 
-/// What a method made of a frame.
+/// The result of a method on a frame.
 pub(super) struct Outcome {
     pub(super) method: Method,
     pub(super) stored_bytes: usize,
@@ -185,7 +188,7 @@ impl Picker {
         picker
     }
 
-    /// Makes a picker for a place where putting a pack costs such a share of what holding it does.
+    /// Makes a picker for a place where putting a pack costs this share of the cost to hold it.
     fn new(compression: Compression, request_share: f64) -> Picker {
         let (fixed, preset) = match compression {
             Compression::Fixed(method) => (Some(method), Preset::Default),
@@ -235,7 +238,7 @@ impl Picker {
         }
     }
 
-    /// Returns how a frame of deltas is encoded that moves: what it saves is known to pay.
+    /// Returns how a frame of deltas that moves is encoded: its saving is known to pay.
     pub(super) fn move_delta(&self, pick: &Pick, raw_bytes: usize) -> DeltaPick {
         DeltaPick {
             method: self.delta_method(pick),
@@ -243,8 +246,9 @@ impl Picker {
         }
     }
 
-    /// Returns how a frame of deltas is encoded, if that pays: what deltas have saved so far of such a frame, at first all of it, against decoding
-    /// `read_bytes` of a frame of bases now, as much when it is restored, and the encoder's way through the bases.
+    /// Returns how a frame of deltas is encoded, if that pays. The gain is the bytes that deltas are expected to save:
+    /// the share that earlier ones saved, at first all. The cost is decoding `read_bytes` of a frame of bases now, as
+    /// much again at a restore, and encoding the deltas.
     pub(super) fn pick_delta(
         &self,
         pick: &Pick,
@@ -278,7 +282,7 @@ impl Picker {
         })
     }
 
-    /// Learns what became of a frame of deltas that was expected to take so many bytes otherwise.
+    /// Learns the result of a frame of deltas that was expected to take so many bytes otherwise.
     pub(super) fn learn_delta(&mut self, plain_bytes: usize, stored_bytes: usize) {
         self.delta_outcomes.plain_bytes += plain_bytes as f64;
         self.delta_outcomes.stored_bytes += stored_bytes as f64;
@@ -326,7 +330,7 @@ impl Picker {
         compared.filter(move |it| is_tried && *it != candidate)
     }
 
-    /// Learns what the methods of a pick made of a frame.
+    /// Learns the results of a pick's methods on a frame.
     pub(super) fn learn(&mut self, pick: &Pick, raw_bytes: usize, outcomes: &[Outcome]) {
         let Some((picked, class)) = &pick.chosen else {
             return;
@@ -399,7 +403,7 @@ mod tests {
                     learn(&mut picker, &pick, worse)
                 })
                 .collect();
-            // Beside what would be picked by default, and at first all that is compared there.
+            // Beside the default's pick, and at first all that is compared there.
             assert!(tried[..2].iter().all(|it| *it >= 6), "{tried:?}");
             assert_eq!(tried[2..5], [3, 3, 2]);
             assert_eq!(

@@ -1,7 +1,7 @@
 //! Reading contents back: from an identity to bytes, through lists, frames and the seal.
 //!
-//! Promises: what is handed out in whole was checked: the identity of the content is computed again at its end, so
-//! a caller that keeps what it was handed must drop it on an error.
+//! Promises: a content that is handed out in whole was checked. Its identity is computed again at its end, so a caller
+//! must drop what it got if an error follows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ const FRAMES_KEPT: usize = 24;
 pub(super) const DEPTH_MAX: u8 = 4;
 /// The longest content that is read into memory: a folder of some million entries.
 pub(super) const WHOLE_BYTES_MAX: u64 = 1 << 30;
-/// What a limit is said to be of.
+/// The subject of a limit's error.
 pub(super) const FOLDER: &str = "folder";
 /// The longest item: a number and an identity.
 const ITEM_BYTES_MAX: usize = 26;
 /// The item of a list that no chunk stands behind.
 pub(super) const ZEROS_BIT: u64 = 1;
-/// Added to the depth of a list of which the identity skips zeros.
+/// Added to the depth of a list whose identity skips zeros.
 pub(super) const SKIPS_ZEROS: u8 = 128;
 
 /// A part of a content.
@@ -92,7 +92,7 @@ impl Chunks {
         self.frames.iter().any(|(known, _)| *known == number)
     }
 
-    /// Decodes a frame, with what it is a delta of.
+    /// Decodes a frame, with the bases that it needs.
     pub(super) fn decode(&mut self, index: &Index, frame: CompressedFrame) -> Result<OpenFrame> {
         let mut prefix = Vec::new();
         append_bases(index, frame.bases(), &mut prefix, &mut |number| {
@@ -102,7 +102,7 @@ impl Chunks {
     }
 
     /// Hands a content to `sink`, part by part, and checks its identity at the end. A part is handed out before it is
-    /// hashed, so that a caller who takes no more is not kept waiting.
+    /// hashed, so a caller that stops early does not wait.
     pub(super) fn read(&mut self, index: &Index, id: Id, sink: &mut Sink<'_>) -> Result<u64> {
         let Some(mut list) = self.list(index, id)? else {
             let (frame, ordinal) = self.found(index, id)?;
@@ -251,7 +251,8 @@ impl Chunks {
         }))
     }
 
-    /// Hands out the identities of all chunks that a content consists of, its own among them. One that is not there is an error.
+    /// Hands out the identities of all chunks that a content consists of, its own among them. A missing chunk is an
+    /// error.
     pub(super) fn each_chunk(
         &mut self,
         index: &Index,
@@ -261,8 +262,8 @@ impl Chunks {
         self.each_chunk_there(index, id, &|id| index.has_chunk(id), take)
     }
 
-    /// Hands out what a content that is a list consists of, in order: chunks by their identities, and zeros as
-    /// [`Id::NONE`], each with its length. One that is not there is an error.
+    /// Hands out the parts of a content that is a list, in order, each with its length: chunks by their identities, and
+    /// zeros as [`Id::NONE`]. A missing chunk is an error.
     pub(super) fn each_extent(
         &mut self,
         index: &Index,
@@ -325,7 +326,7 @@ pub(super) fn read_frame(
     let offset = u64::from(place.offset);
     let place_in_pack = offset..offset + u64::from(place.sealed_bytes());
     let frame = reader.frame(&index.pack(place.pack), place_in_pack, head)?;
-    // Whoever reads a base reads nothing further, whatever a frame says.
+    // The reader of a base reads no further frame, whatever a frame says.
     match frame.bases().is_empty() == place.is_delta() {
         true => Err(fail("frame", offset, "deltas as listed", "other chunks")),
         false => Ok(frame),
@@ -357,7 +358,7 @@ pub(super) fn append_base(frame: &OpenFrame, ordinal: u32, prefix: &mut Vec<u8>)
     Ok(())
 }
 
-/// What a list names.
+/// An item of a list.
 enum Item {
     Zeros(u64),
     Chunk { id: Id, length: u64 },
@@ -502,11 +503,11 @@ pub(super) struct ContentSource<'c> {
     list: OpenList,
     part: Part,
     hasher: ContentHasher,
-    /// What is wrong with the content, if anything.
+    /// The fault of the content, if it has one.
     pub(super) failure: Option<String>,
 }
 
-/// What is left of an item.
+/// The rest of an item.
 enum Part {
     Zeros(u64),
     /// A chunk of a frame from a byte on.

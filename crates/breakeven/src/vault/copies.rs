@@ -1,10 +1,10 @@
-//! What lies twice: packs of folders and lists, records, `config` and keys have a copy under another name.
+//! Objects that lie twice: packs of folders and lists, records, `config` and keys have a copy under another name.
 //!
-//! They are a hundredth of what a vault holds, and name all the rest: without a copy one flipped bit in a folder loses
-//! a tree. A copy has the same bytes; where one of the two is damaged, the other is read, and the damage noted.
+//! They are a hundredth of a vault's bytes, and name all the rest: without a copy one flipped bit in a folder loses a
+//! tree. A copy has the same bytes. Where one of the two is damaged, the other is read and the damage noted.
 //!
-//! Promises: the copy of a pack is durable before anybody counts the pack, and that of a record only when the record
-//! is the vault's.
+//! Promises: the copy of a pack is durable before any index lists the pack, and the copy of a record only when the
+//! record is the vault's.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub(super) fn copy_name(object: &str) -> String {
     format!("{COPIES}/{copy}")
 }
 
-/// Returns what an object in the folder of copies is a copy of.
+/// Returns the name of the original of an object in the folder of copies.
 fn original_name(copy: &str) -> Option<String> {
     if let Some(key) = copy.strip_prefix(KEY) {
         return Some(format!("keys/{key}"));
@@ -152,7 +152,7 @@ impl Vault {
         Ok(true)
     }
 
-    /// Gives a pack that was put before the copy that packs of its kind have; says whether they have one.
+    /// Gives a pack that was put before the copy that its kind has; says whether its kind has one.
     pub(super) fn copy_pack(&self, name: Id, kind: PackKind) -> Result<bool> {
         let has_copy = kind.object_count() > 1;
         if has_copy {
@@ -174,8 +174,8 @@ impl Vault {
         }
     }
 
-    /// Puts damaged objects again as their copies are, and damaged copies; returns how many. The record of an epoch is put
-    /// again only where a newer state lists it: without it, an older one would be the vault's for a moment.
+    /// Puts damaged objects again as their copies are, and damaged copies; returns how many. The record of an epoch is
+    /// put again only where a newer state lists it: otherwise an older one would be the vault's state for a moment.
     pub(super) fn mend(&self, damages: &[Damage]) -> Result<u64> {
         let mut mended = 0;
         for damage in damages {

@@ -1,12 +1,11 @@
 //! Copying snapshots from one vault into another.
 //!
-//! The two have other keys, so a chunk has another identity in each: contents are read, cut and named anew, and
-//! whatever the target knows already is not stored again. A content that lies under the same path in a snapshot
-//! that was copied before is not even read; of a folder that does, the folders below it are read in the target, since
-//! a repair may have lost some of it. Each snapshot is a commit of its own, and one that lacks
-//! something in the source is not copied at all.
+//! The two vaults have other keys, so a chunk has another identity in each. Contents are read, cut and named again;
+//! chunks that the target knows are not stored again. A content under the same path in a snapshot that was copied
+//! before is not even read. Of such a folder, the folders below are read in the target, since a repair may have lost
+//! some. Each snapshot is a commit of its own. A snapshot that lacks something in the source is not copied at all.
 //!
-//! Promises: a snapshot in the target is what it is in the source; the source is only read.
+//! Promises: a snapshot in the target equals the one in the source; the source is only read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +25,7 @@ use super::{Progress, Vault};
 /// Contents copied in one run whose identities in both vaults are kept: 48 bytes and some each.
 const KNOWN_MAX: usize = 1 << 20;
 
-/// What was copied.
+/// The counts of a copy.
 #[derive(Clone, Debug, Default)]
 pub struct Copied {
     /// The numbers of snapshots in the source and in the target.
@@ -40,7 +39,7 @@ pub struct Copied {
 }
 
 impl Vault {
-    /// Copies snapshots of another vault by their numbers, all that live if none is named.
+    /// Copies snapshots of another vault by their numbers; all live ones if none is named.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a number that does not live or while another writes; those of both far ends.
@@ -145,11 +144,11 @@ struct Copy<'c, 'v> {
     to: Chunks,
     index: &'c Index,
     writer: Writer<'v>,
-    /// What contents of the source are called in the target.
+    /// The identities in the target of contents of the source.
     known: &'c mut BTreeMap<Id, Id>,
     /// Folders of the target that lack nothing, with all below them.
     whole: &'c mut BTreeSet<Ids>,
-    /// What is wrong with the source.
+    /// The fault of the source, if it has one.
     failure: Option<String>,
     read_bytes: u64,
     done: u64,
@@ -158,7 +157,7 @@ struct Copy<'c, 'v> {
 }
 
 impl Copy<'_, '_> {
-    /// Notes what is wrong with the source before it goes up as any error does.
+    /// Notes a fault of the source before it is returned like any other.
     fn source<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.failure = Some(error.to_string());

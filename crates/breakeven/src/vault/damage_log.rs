@@ -1,4 +1,4 @@
-//! Damage that was met and got around: what a command gave all the same, and what its user is to hear of.
+//! Damage that was met and got around: the command gave its result all the same, and its user should hear of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,9 +8,9 @@ use crate::error::Error;
 /// An object that is damaged, or a snapshot that needs one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The object's name, or that of a snapshot's record.
+    /// The object's name, or the name of a snapshot's record.
     pub name: String,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: String,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct DamageLog {
 }
 
 impl DamageLog {
-    /// Notes what is wrong with an object.
+    /// Notes a fault of an object.
     pub(super) fn note(&self, name: &str, error: &Error) {
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let reason = met.entry(name.to_string());

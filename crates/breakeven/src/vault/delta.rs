@@ -1,10 +1,12 @@
-//! Deltas: new chunks that are like one that the vault has, compressed after that one.
+//! Deltas: new chunks that are compressed after a similar one that the vault has.
 //!
-//! A chunk with the sketch of another waits with those whose bases lie in the same frame, until there is a frame of them or a few other frames have
-//! come up. Then the frame of the bases is decoded, if what may be saved pays for that at the prices of the place; else the chunks go the
-//! way of all others. A base is no delta itself (docs/format.md), so that reading a chunk takes two frames.
+//! A chunk whose sketch is like another's waits with chunks whose bases lie in the same frame. The wait ends with a
+//! full frame, or when a few other frames have come up. Then the frame of the bases is decoded, if the expected saving
+//! pays for that at the prices of the place. Otherwise the chunks are stored like all others. A base is no delta itself
+//! (docs/format.md), so that reading a chunk takes two frames.
 //!
-//! Promises: a base was read, opened under its seal and named again before anything is a delta of it; what cannot be read is no base.
+//! Promises: before a chunk becomes a delta, its base was read, opened under its seal, and its identity checked. A
+//! chunk that cannot be read is no base.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,14 +28,14 @@ use super::repair::unless_damaged;
 use super::similar::{BasePlace, Sketcher};
 use super::writer::{Group, Job, Writer};
 
-/// Frames of deltas that are filled at a time. A version of a tree is met in the order of the one before, so that few frames of that
-/// are at hand; with one, a file that moved ends the frame of its neighbours.
+/// Frames of deltas that are filled at a time. A version of a tree is met in the order of the one before, so few of
+/// that one's frames are needed at a time. With a single one, a file that moved would end the frame of its neighbours.
 const FILLINGS_MAX: usize = 4;
 
-/// What a writer makes deltas with.
+/// The state with which a writer makes deltas.
 pub(super) struct Deltas {
     sketcher: Sketcher,
-    /// Whether new chunks become deltas; those that move stay what they are.
+    /// Whether new chunks become deltas; moved chunks stay as they are.
     seeks: bool,
     /// Reads frames of bases.
     reader: Chunks,
@@ -82,7 +84,7 @@ impl Deltas {
         self.held.as_ref().is_some_and(is_held) || self.reader.holds(frame)
     }
 
-    /// Returns what a new chunk of a file may be found by.
+    /// Returns the sketch of a new chunk of a file.
     pub(super) fn resemblance(&self, bytes: &[u8]) -> Resemblance {
         let sketch = match self.seeks {
             true => self.sketcher.sketch(bytes),
@@ -93,8 +95,8 @@ impl Deltas {
 }
 
 impl Writer<'_> {
-    /// Returns where a chunk lies that a new one may be a delta of. What lies in the frame that is being filled is compressed
-    /// together with it anyway.
+    /// Returns the place of a chunk that can be the base of a new one. A chunk in the frame that is being filled is no
+    /// candidate: both are compressed together anyway.
     pub(super) fn similar(&self, resemblance: Resemblance) -> Option<BasePlace> {
         let Resemblance::Sketch(sketch) = resemblance else {
             return None;
@@ -103,7 +105,7 @@ impl Writer<'_> {
         found.filter(|it| !self.is_filling(it.frame) && !self.index.frame(it.frame).is_delta())
     }
 
-    /// Puts a chunk again that leaves the place where it lay, as what it was there.
+    /// Puts again a chunk that leaves its place, as a delta or plain as it was.
     pub(super) fn put_moved(
         &mut self,
         group: Group,
@@ -233,7 +235,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Returns how a frame of deltas is encoded, and the base of each chunk; nothing if that does not pay, or the bases cannot be read.
+    /// Returns how a frame of deltas is encoded, and the base of each chunk. Returns nothing if that does not pay, or
+    /// the bases cannot be read.
     fn encoding_of(
         &mut self,
         filling: &DeltaFilling,
@@ -281,7 +284,7 @@ impl Writer<'_> {
         Ok(Some((delta, each)))
     }
 
-    /// Returns a frame by its number in the index, wherever it is by now; nothing if it cannot be read.
+    /// Returns a frame by its number in the index, wherever it lies now; nothing if it cannot be read.
     fn open_base(&mut self, number: u32) -> Result<Option<Arc<OpenFrame>>> {
         if let Some((known, frame)) = &self.deltas.held
             && *known == number
@@ -305,7 +308,7 @@ impl Writer<'_> {
         unless_damaged(self.deltas.reader.frame(&self.index, number))
     }
 
-    /// Decodes a frame whose chunks move, and what they are deltas of has moved.
+    /// Decodes a frame whose chunks move, also where its bases have moved.
     pub(super) fn open_moved(&mut self, frame: CompressedFrame) -> Result<OpenFrame> {
         let mut prefix = Vec::new();
         for base in frame.bases() {
@@ -318,7 +321,7 @@ impl Writer<'_> {
 }
 
 impl Vault {
-    /// Marks what the chunks that are marked are deltas of. A frame is decoded as a whole, so that one of them needs all its bases.
+    /// Marks the bases of marked chunks. A frame is decoded as a whole, so that one of them needs all its bases.
     pub(super) fn mark_bases(&self, marks: &mut Marks<'_>) -> Result<()> {
         let mut number = 0u32;
         self.each_readable_pack(|_, contents| {

@@ -1,12 +1,12 @@
 //! The seam between a vault and where its objects lie: names that are free are put once, read, listed and deleted.
 //!
 //! Two things stand behind it: a folder ([`FolderEnd`](super::FolderEnd)), and a store of objects that answers requests
-//! ([`ObjectsEnd`](super::ObjectsEnd)). Nothing is assumed of either but what the methods promise: no
-//! renames, no appending, no order between objects.
+//! ([`ObjectsEnd`](super::ObjectsEnd)). Nothing is assumed of either beyond the promises of the methods: no renames, no
+//! appending, no order between objects.
 
 use crate::error::Result;
 
-/// What became of an object that was put.
+/// The outcome of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     /// It is there now.
@@ -30,7 +30,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Makes a turn that lasts as long as what it holds.
+    /// Makes a turn that lasts as long as `held`.
     pub fn new(held: impl std::any::Any) -> Turn {
         Turn {
             _held: Box::new(held),
@@ -38,9 +38,9 @@ impl Turn {
     }
 }
 
-/// The mark of one that adds; it ends when this is dropped, or with its process.
+/// The mark of a process that adds. It ends when this is dropped, or with the process.
 pub trait AddMark {
-    /// Says whether there is a mark of another one that adds.
+    /// Says whether another process that adds has a mark.
     ///
     /// # Errors
     /// Those of the medium.
@@ -80,7 +80,7 @@ pub trait FarEnd: Send + Sync {
     /// Those of the medium: a listing that breaks off is an error, never a shorter one.
     fn list(&self, folder: &str) -> Result<Vec<Listed>>;
 
-    /// Deletes objects of one folder; those that are not there are no error.
+    /// Deletes objects of one folder; missing ones are no error.
     ///
     /// # Errors
     /// Those of the medium.
@@ -92,25 +92,25 @@ pub trait FarEnd: Send + Sync {
     /// [`crate::Error::Invalid`] if another has it, and those of the medium.
     fn take_turn(&self) -> Result<Turn>;
 
-    /// Marks one that adds beside others. What dead ones left half done is removed where nobody else adds.
+    /// Marks a process that adds beside others. Half-done work of dead ones is removed where no other adds.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] while [`FarEnd::exclude`] is in force, and those of the medium.
     fn share(&self) -> Result<Box<dyn AddMark>>;
 
-    /// Keeps out those who add, as long as what it returns is kept; for the one who deletes what no index names.
+    /// Keeps out all that add while the returned turn lives; for a caller that deletes objects that no index names.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] while another adds or deletes, and those of the medium.
     fn exclude(&self) -> Result<Turn>;
 
-    /// Gives the turn and all marks back whoever has them: one who still lives finds out when it commits.
+    /// Takes the turn and all marks from their holders: a living holder finds out when it commits.
     ///
     /// # Errors
     /// Those of the medium.
     fn break_turn(&self) -> Result<()>;
 
-    /// Returns what putting an object costs beside its bytes, as bytes that are held for a year.
+    /// Returns the cost of a put beside its bytes, as bytes that are held for a year.
     fn put_costs_bytes(&self) -> u64 {
         0
     }
@@ -118,15 +118,16 @@ pub trait FarEnd: Send + Sync {
     /// Keeps so much room aside, as far as there is any: see [`FarEnd::use_kept_room`]. Nothing hangs on it.
     fn keep_room(&self, _size_bytes: u64) {}
 
-    /// Lets what is kept aside be used once there is no other room; for changes that give some back.
+    /// Lets the room kept aside be used once there is no other; for changes that give some back.
     fn use_kept_room(&self) {}
 
-    /// Says whether there was no room but what was kept aside.
+    /// Says whether only the room kept aside was left.
     fn is_short(&self) -> bool {
         false
     }
 
-    /// Makes the names in a folder durable, which whoever put them may not have done; for the one who has the turn.
+    /// Makes the names in a folder durable, since the process that put them may not have done it; for the holder of the
+    /// turn.
     ///
     /// # Errors
     /// Those of the medium.
@@ -134,7 +135,7 @@ pub trait FarEnd: Send + Sync {
         Ok(())
     }
 
-    /// Removes what dead writers left half done in a folder and below; for the one who has the turn.
+    /// Removes half-done work of dead writers in a folder and below; for the holder of the turn.
     ///
     /// # Errors
     /// Those of the medium.

@@ -1,6 +1,6 @@
-//! Folders as they are stored: entries, and the stamps that tell what is unchanged.
+//! Folders as they are stored: entries, and the stamps by which an unchanged file is recognised.
 //!
-//! Promises: a name that could leave its folder is refused when it is read, whoever wrote it.
+//! Promises: a name that could leave its folder is refused when it is read, also from a hostile writer.
 
 use crate::error::Result;
 use crate::quoted::quoted_bytes;
@@ -12,14 +12,14 @@ use super::cipher::Id;
 pub(super) const NAME_BYTES_MAX: usize = 255;
 /// The longest target of a symbolic link, as the system takes it.
 const TARGET_BYTES_MAX: usize = 4096;
-/// What a stamp takes at the least.
+/// The least bytes of a stamp.
 const STAMP_BYTES: usize = 3;
-/// Added to the kind of what is neither file nor folder where a group of hard links stands before it.
+/// Added to the kind of an entry that is neither file nor folder where a group of hard links stands before it.
 const GROUPED: u8 = 8;
 const SPARSE: u8 = 1;
 const TORN: u8 = 2;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     /// A regular file.
@@ -28,7 +28,7 @@ pub enum Node {
         size_bytes: u64,
         /// Whether it had holes.
         is_sparse: bool,
-        /// Whether it changed while it was read: what is stored may be of several moments.
+        /// Whether it changed while it was read: the stored bytes may be of several moments.
         is_torn: bool,
         /// Its content, [`Id::NONE`] where it is empty.
         content: Id,
@@ -68,12 +68,12 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
-/// One name in a folder, with all that is kept of it.
+/// One name in a folder, with all its stored metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The name, bytes of any kind but `/` and NUL.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Its kind.
     pub node: Node,
     /// The permission bits.
     pub mode: u32,
@@ -83,13 +83,13 @@ pub struct Entry {
     pub group: u32,
     /// When the content last changed.
     pub changed: Time,
-    /// The number that all names of one inode in the snapshot have in common; 0 for one with one name. Folders have none.
+    /// The number that all names of one inode in the snapshot share; 0 for an inode with one name. Folders have none.
     pub link_group: u64,
     /// Extended attributes, name and value.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What tells an unchanged file, beside its entry.
+/// The facts by which an unchanged file is recognised, beside its entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// When the inode last changed.
@@ -229,7 +229,7 @@ fn read_entry(reader: &mut Reader<'_>) -> Result<Entry> {
     })
 }
 
-/// Reads what an entry of a kind is, and its group of hard links.
+/// Reads an entry's node by its kind, and its group of hard links.
 fn read_node(reader: &mut Reader<'_>, kind: u8) -> Result<(Node, u64)> {
     let mut link_group = 0;
     let kind = match kind {

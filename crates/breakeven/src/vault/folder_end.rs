@@ -17,20 +17,20 @@ use super::bytes::fail;
 use super::copies::COPIES;
 use super::far_end::{AddMark, FarEnd, Listed, Put, Turn, not_there};
 
-/// What names begin with that objects are written under, in the folder where they will lie: one sync of it makes
-/// both the file and its new name durable.
+/// The first byte of the names under which objects are written, in the folder where they will lie. One sync of that
+/// folder makes both the file and its new name durable.
 const TEMPORARY: char = '~';
-/// What the writers of a vault hold locks of.
+/// The file that writers of a vault lock.
 const TURN: &str = "locks/turn";
-/// The byte of it that one holds who has the turn.
+/// The byte of it that the holder of the turn locks.
 const WRITING: Range<u64> = 0..1;
-/// The byte of it that those share who add.
+/// The byte of it that processes which add lock together.
 const ADDING: Range<u64> = 1..2;
-/// A vault belongs to whoever made it.
+/// A vault belongs to the user who made it.
 const OWN_MODE: u32 = 0o600;
-/// What a group may be given.
+/// The rights that a group may get.
 const GROUP_MODE: u32 = 0o060;
-/// What is deleted to make room for a change that gives some back.
+/// The file that is deleted to make room for a change that gives some back.
 const ROOM: &str = "locks/room";
 
 /// The folder of a vault.
@@ -52,7 +52,7 @@ struct State {
 
 const WRITES: &str = "another process writes to it; try again when that has ended";
 
-/// What became of the room that is kept aside.
+/// The state of the room that is kept aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Room {
     /// It stays.
@@ -75,7 +75,7 @@ impl FolderEnd {
     }
 
     /// Returns how files are made: for their owner alone, and for the group as far as the vault's configuration is. So
-    /// whoever gives a vault to a group (`chmod -R g+rwX`) gives it what is added later, too.
+    /// a vault that was given to a group (`chmod -R g+rwX`) gives it later objects, too.
     fn new_file(&self) -> OpenOptions {
         let of_config = || {
             let config = self.storage.open(CONFIG, OpenOptions::read_only()).ok()?;
@@ -96,7 +96,7 @@ impl FolderEnd {
         }
     }
 
-    /// Runs what changes something, unless something failed before.
+    /// Runs a change, unless an earlier one failed.
     fn change<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cause) = &state.failure {
@@ -155,7 +155,7 @@ impl FolderEnd {
             }
             Err(error) => return Err(error),
         };
-        // Also where it exists: whoever put it may have died before its name was durable.
+        // Also where it exists: the process that put it may have died before its name was durable.
         self.storage.sync_directory(folder)?;
         Ok(put)
     }
@@ -246,7 +246,7 @@ impl FarEnd for FolderEnd {
 
     fn keep_room(&self, size_bytes: u64) {
         if self.make_room(size_bytes).is_err() {
-            // What others want is not kept from them, and not every file system can.
+            // Others may need the room, and not every file system can reserve it.
             let _ = self.storage.unlink(ROOM);
         }
     }
@@ -343,7 +343,7 @@ impl FarEnd for FolderEnd {
     }
 
     fn break_turn(&self) -> Result<()> {
-        // Whoever holds a lock of the file keeps it, and nobody finds that file any more.
+        // A process that holds a lock of the file keeps it, but no other finds that file any more.
         self.delete("locks", &["turn".to_string()])
     }
 
@@ -369,7 +369,7 @@ impl FarEnd for FolderEnd {
     }
 }
 
-/// The lock of one that adds.
+/// The lock of a process that adds.
 struct Adding {
     file: Arc<dyn StorageFile>,
 }

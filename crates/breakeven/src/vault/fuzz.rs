@@ -1,6 +1,6 @@
-//! The fuzz target of what lies behind a vault's seals; [`crate::fuzz`] lists it.
+//! The fuzz target of the parts behind a vault's seals; [`crate::fuzz`] lists it.
 //!
-//! Nobody without the key gets there. Whoever shares a vault has it.
+//! Only a holder of the key gets there. Every user of a shared vault has it.
 
 use crate::codec::Decompressor;
 use crate::storage::fuzz::read_again;
@@ -14,7 +14,8 @@ use super::record::Record;
 /// The bases of frames of deltas, one behind another.
 const BASES: &[u8] = b"what both sides know need not be said again; one of sixteen bytes";
 
-/// Reads any bytes as a part of the kind that the first byte tells. What is read is written again and read to the same.
+/// Reads any bytes as a part; the first byte names its kind. A part that was read is written again and read to the
+/// same.
 pub(crate) fn fuzz_vault(data: &[u8]) {
     let Some((&kind, body)) = data.split_first() else {
         return;

@@ -1,7 +1,8 @@
 //! The identity of a content: hashed as it comes, or from a file by all workers at once.
 //!
 //! BLAKE3 is a tree: parts of 1 MiB are hashed each by itself, wherever they lie, and their values joined. A part of
-//! zeros is skipped, so a hole costs nothing. Memory: a part for each worker, and 32 bytes for each doubling of the content.
+//! zeros is skipped, so a hole costs nothing. Memory: a part for each worker, and 32 bytes for each doubling of the
+//! content.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +23,7 @@ use super::reading::moments;
 /// Bytes of a part: a power of two, as BLAKE3's tree wants it. The format has it.
 const PART_BYTES: u64 = 1 << 20;
 
-/// What a content that has a list is known by.
+/// The identity of a content that has a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) id: Id,
@@ -30,11 +31,11 @@ pub(super) struct Identity {
     pub(super) skips_zeros: bool,
 }
 
-/// Joins the values of a content's parts. Parts that are not told of are zeros.
+/// Joins the values of a content's parts. Parts that are not added are zeros.
 #[derive(Clone)]
 struct Parts {
     keys: Arc<Keys>,
-    /// Of parts that are followed by others, those that have not been joined to their left: BLAKE3's stack.
+    /// The parts followed by others that have not been joined to their left: BLAKE3's stack.
     tree: Vec<ChainingValue>,
     tree_count: u64,
     last: Option<ChainingValue>,
@@ -107,7 +108,7 @@ pub(super) struct ContentHasher {
     hasher: blake3::Hasher,
     number: u64,
     filled_bytes: u64,
-    /// Whether all of it is zeros so far, of which none is hashed.
+    /// Whether all of it is zeros so far; zeros are not hashed.
     is_blank: bool,
     /// Whether parts may be skipped: not in the identities of before.
     skips_zeros: bool,
@@ -186,7 +187,7 @@ impl ContentHasher {
         self.parts.push(self.number, value);
     }
 
-    /// Returns the identity of all that came.
+    /// Returns the identity of all bytes so far.
     pub(super) fn identity(mut self) -> Identity {
         if self.filled_bytes < PART_BYTES {
             self.hash_blank();

@@ -1,16 +1,23 @@
 //! Contents that are cut at fixed places: images of disks and of file systems, which change block by block.
 //!
-//! Promises: only what a content begins with, and its length, decide ([`Image::find`]). What is taken for an image and is
-//! none is stored as well, and finds fewer repeats where something was inserted.
+//! Promises: only the first bytes of a content and its length decide ([`Image::find`]). A content that is taken for an
+//! image by mistake is stored as well, and finds fewer repeats behind an insertion.
 
 use crate::storage::images::Image;
 
-/// The shortest chunk: two blocks of most file systems. It took `two images x1` of `peng2020-dedup/deck` from 1.18 of the best
-/// model to 0.92. Of two images of 100 MB of which one block in 50 differed, tried once, it made 14.7 MB; 4 KiB made
-/// 15.2, since identities weigh more, 16 KiB 15.1, 64 KiB 17.6, and cuts by content 18.7.
+/// The shortest chunk: two blocks of most file systems. It took `two images x1` of `peng2020-dedup/deck` from 1.18 of
+/// the best model to 0.92. Tried once on two images of 100 MB in which one block in 50 differed:
+///
+/// | chunks | MB stored | |
+/// |---|---|---|
+/// | 4 KiB | 15.2 | identities weigh more |
+/// | 8 KiB | 14.7 | |
+/// | 16 KiB | 15.1 | |
+/// | 64 KiB | 17.6 | |
+/// | cut by content | 18.7 | |
 const CHUNK_BYTES_LEAST: usize = 8 << 10;
-/// Chunks of an image up to which they are as short as that. At the 32 bytes that the index may take for a chunk they are
-/// 16 MiB, a 64th of what [`super::WriterOptions::index_bytes_max`] is unless told: a TB of images of 8 KiB would take 4 GB.
+/// The most chunks of an image that are as short as that. At the index's 32 bytes for a chunk they take 16 MiB, a 64th
+/// of the default of [`super::WriterOptions::index_bytes_max`]. A TB of images in chunks of 8 KiB would take 4 GB.
 const CHUNKS_MAX: u64 = 1 << 19;
 /// Returns the length of an image's chunks, at most `most_bytes`; nothing for a content that is none. A length that is
 /// not known is held to be great.

@@ -1,9 +1,9 @@
 //! Where chunks lie: identity to pack, frame and place in the frame.
 //!
-//! Promises: at most 32 bytes of memory a chunk, slack counted, at 10,000 chunks or more, and no more than the cap
-//! that was given. Chunks that are known for long lie in one sorted table of 24 bytes each, found by interpolation,
-//! since identities are evenly spread; those that came since lie in a hash table of at most 1/16 as many, until
-//! both are merged. A frame costs 16 bytes more, which full frames share among some 16 chunks.
+//! Promises: at most 32 bytes of memory a chunk, slack counted, at 10,000 chunks or more, and no more than the given
+//! cap. Chunks known for long lie in one sorted table of 24 bytes each, found by interpolation, since identities are
+//! evenly spread. Newer chunks lie in a hash table of at most 1/16 as many, until both are merged. A frame costs 16
+//! bytes more, which full frames share among some 16 chunks.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -22,7 +22,7 @@ const RECENT_SHARE: usize = 16;
 const RECENT_LEAST: usize = 1024;
 /// The kind by which an index says of a pack of folders that it has a copy.
 const COPIED_KIND: u8 = 3;
-/// What sketches may take beside the index: this share of its cap, so that both take half as much again.
+/// The memory of sketches beside the index: this share of its cap, so that both take half as much again.
 const SKETCHES_SHARE: u64 = 2;
 /// A frame that holds deltas. No pack is so long that its frames need this bit.
 const DELTA_BIT: u32 = 1 << 31;
@@ -153,7 +153,7 @@ pub(super) struct Index {
     frames: Vec<FramePlace>,
     packs: Vec<PackPlace>,
     cap_bytes: u64,
-    /// Where chunks lie that others may be deltas of, if anybody asks.
+    /// Where possible bases of deltas lie, if the caller wants deltas.
     sketches: Option<SketchTable>,
     /// Where damage is noted that a copy makes good.
     pub(super) damages: Arc<DamageLog>,
@@ -173,7 +173,7 @@ impl Index {
         }
     }
 
-    /// Makes an empty index that finds chunks by what they are like, too.
+    /// Makes an empty index that also finds chunks by likeness.
     pub(super) fn with_sketches(cap_bytes: u64) -> Index {
         Index {
             sketches: Some(SketchTable::new(cap_bytes / SKETCHES_SHARE)),
@@ -199,7 +199,7 @@ impl Index {
         self.sorted.len() + self.recent.len()
     }
 
-    /// Returns the memory it takes: what was allocated, used or not.
+    /// Returns the allocated memory, used or not.
     pub(super) fn memory_bytes(&self) -> u64 {
         let entry = size_of::<Entry>();
         // A bucket is a key with its place and a byte beside it; 7 of 8 may be taken.
@@ -241,8 +241,9 @@ impl Index {
         unreachable!("the range shrinks in each step")
     }
 
-    /// Notes a chunk, unless it is known. A chunk of bytes stands before a list: it is a whole content as well, and what
-    /// the footers of packs say has no order. One that is no delta stands before a delta: others may be deltas of it.
+    /// Notes a chunk, unless it is known. A chunk of bytes stands before a list: it is a whole content as well, and the
+    /// entries of packs' footers have no order. A chunk that is no delta stands before a delta: others may be deltas of
+    /// it.
     pub(super) fn insert(&mut self, id: Id, place: Place) -> Result<()> {
         if let Some(known) = self.find(&id) {
             return match (known.kind, place.kind) {
@@ -263,7 +264,7 @@ impl Index {
         Ok(())
     }
 
-    /// Notes a chunk in place of what is known under its identity; says whether anything was.
+    /// Notes a chunk in place of the known one with its identity; says whether there was one.
     pub(super) fn replace(&mut self, id: Id, place: Place) -> Result<bool> {
         if let Some(known) = self.recent.get_mut(&id.0) {
             *known = place;
@@ -348,7 +349,7 @@ impl Index {
         &self.packs
     }
 
-    /// Notes all that a pack holds.
+    /// Notes all chunks of a pack.
     pub(super) fn add_contents(&mut self, pack: PackPlace, contents: &Contents) -> Result<()> {
         let pack = self.add_pack(pack);
         for frame in &contents.frames {
@@ -419,7 +420,8 @@ impl Index {
         *id == Id::NONE || self.find(id).is_some()
     }
 
-    /// Returns the identities of all lists, in the order they lie in, so that a frame is read once for all of its own.
+    /// Returns the identities of all lists, in the order of their places, so that a frame is read once for all of its
+    /// own.
     pub(super) fn lists(&self) -> Vec<Id> {
         let recent = self.recent.iter().map(|(id, place)| (Id(*id), *place));
         let all = self.sorted.iter().map(|entry| (entry.id, entry.place()));
@@ -445,7 +447,7 @@ fn lead(id: &Id) -> u64 {
     u64::from_be_bytes(id.0[..8].try_into().expect("8 bytes of 16"))
 }
 
-/// Appends what a pack holds to the content of an index object.
+/// Appends a pack's contents to an index object.
 pub(super) fn write_pack(bytes: &mut Vec<u8>, pack: &PackPlace, contents: &Contents) {
     bytes.extend_from_slice(&pack.name.0);
     bytes.push(match pack.has_copy {

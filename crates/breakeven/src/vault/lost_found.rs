@@ -1,12 +1,12 @@
-//! Lost and found: what no snapshot leads to any more, where folders or records of snapshots are lost.
+//! Lost and found: contents to which no snapshot leads any more, where folders or records of snapshots are lost.
 //!
-//! A folder that is lost takes the way to all below it along, and a record that to a whole tree. What is left lies in packs
-//! that are whole, and a collection would take it for dead. It is put into a snapshot of its own: folders that no
-//! other names as they were, contents that are known to be whole, and chunks, each a small file or a part of one. What was
-//! forgotten and not yet collected cannot be told from it, and is found as well.
+//! A lost folder hides all below it, and a lost record a whole tree. Their contents lie in whole packs, and a
+//! collection would take them for dead. They are put into a snapshot of their own: folders that no other names, whole
+//! contents, and chunks, each a small file or a part of one. Contents that were forgotten and not yet collected look
+//! the same, and are found as well.
 //!
-//! Promises: what is found can be restored, and nothing of it is taken from where it was. Memory: a bit for each chunk twice,
-//! and an entry for each thing found.
+//! Promises: found contents can be restored, and none of them is removed from its place. Memory: a bit for each chunk
+//! twice, and an entry for each thing found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ use super::writer::{Writer, WriterOptions};
 /// The host and the tag of such a snapshot, and the folder that all in it is in.
 const NAME: &str = "lost+found";
 
-/// What was found that no snapshot led to.
+/// The contents to which no snapshot led.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostFound {
     /// The number of the snapshot that it is in now.
@@ -57,7 +57,8 @@ impl Orphans {
 }
 
 impl Vault {
-    /// Puts what nothing leads to into a snapshot, if a folder is lost or `lost_records` are, and lets those go.
+    /// Puts the contents to which nothing leads into a snapshot, if a folder or one of `lost_records` is lost. Drops
+    /// those records.
     pub(super) fn find_lost(
         &mut self,
         pool: &Pool,
@@ -121,14 +122,14 @@ impl Vault {
     }
 }
 
-/// The search for what nothing leads to.
+/// The search for contents to which nothing leads.
 struct Search<'s> {
     vault: &'s Vault,
     index: &'s Index,
     chunks: Chunks,
-    /// What a snapshot, or the list of an orphan, leads to.
+    /// The chunks to which a snapshot, or the list of an orphan, leads.
     covered: Marks<'s>,
-    /// What a folder that is an orphan names.
+    /// The contents that an orphaned folder names.
     named: Marks<'s>,
 }
 
@@ -143,7 +144,7 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// Marks what the snapshots lead to; says whether a folder of theirs is lost.
+    /// Marks the contents to which the snapshots lead; says whether a folder of theirs is lost.
     fn follow_snapshots(&mut self, lost_records: &[u64]) -> Result<bool> {
         let mut has_lost = false;
         let mut seen = BTreeSet::new();
@@ -209,7 +210,7 @@ impl<'s> Search<'s> {
 
     fn orphans(&mut self) -> Result<Orphans> {
         let mut orphans = Orphans::default();
-        // Lists first: what they name is no orphan of its own.
+        // Lists first: the chunks that they name are no orphans of their own.
         for list in self.index.lists() {
             if self.covered.has(&list) {
                 continue;
@@ -239,8 +240,8 @@ impl<'s> Search<'s> {
         Ok(orphans)
     }
 
-    /// Takes a content for what it is, by the pack that a part of it lies in. Short ones beside folders that are none are stamps and
-    /// parts of lists, which are of no use.
+    /// Decides the kind of a content by the pack of one of its parts. Short ones beside folders that are no folders are
+    /// stamps and parts of lists, and are of no use.
     fn take(&mut self, id: Id, part: Id, raw_bytes: u64, orphans: &mut Orphans) -> Result<()> {
         let is_list = !self.index.has_chunk(&id);
         let is_beside = self.index.kind_of_pack(&part) == Some(PackKind::Folders);
@@ -264,7 +265,7 @@ impl<'s> Search<'s> {
     }
 }
 
-/// Makes the folders of what was found.
+/// Makes the folders of the contents found.
 struct Builder<'b, 'v> {
     writer: &'b mut Writer<'v>,
     snapshot: &'b mut Snapshot,
@@ -303,7 +304,7 @@ impl<'b, 'v> Builder<'b, 'v> {
         Ok([folder, stamps])
     }
 
-    /// Makes a folder of files by their identities, below folders of the first two digits: one folder is of 1 GiB at the most.
+    /// Makes a folder of files by their identities, below folders of the first two digits: a folder has at most 1 GiB.
     fn spread(&mut self, files: &BTreeMap<Id, u64>) -> Result<[Id; 2]> {
         let mut spread: Vec<(Entry, Id)> = Vec::new();
         let files: Vec<(&Id, &u64)> = files.iter().collect();
@@ -324,7 +325,7 @@ impl<'b, 'v> Builder<'b, 'v> {
         self.folder(spread)
     }
 
-    /// Makes a folder of folders as they were, but for what in them is lost.
+    /// Makes a folder of folders as they were, without their lost entries.
     fn folders(&mut self, folders: &[Id]) -> Result<[Id; 2]> {
         let mut made: BTreeMap<Id, [Id; 2]> = BTreeMap::new();
         for root in folders {
@@ -339,7 +340,7 @@ impl<'b, 'v> Builder<'b, 'v> {
         self.folder(entries)
     }
 
-    /// Makes a folder with all below it again, each folder once; one that is lost is not made.
+    /// Makes a folder with all below it again, each folder once; a lost folder is not made.
     fn make_again(&mut self, root: Id, made: &mut BTreeMap<Id, [Id; 2]>) -> Result<()> {
         // With whether those below were asked for.
         let mut left = vec![(root, 0, false)];

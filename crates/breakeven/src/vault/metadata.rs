@@ -1,9 +1,9 @@
-//! What an inode has beside its content: read for a snapshot, and given back.
+//! The metadata of an inode beside its content: read for a snapshot, and given back.
 //!
-//! Promises: an inode is held by a descriptor, so that nothing is read from or given to what a name leads to meanwhile. It
-//! is given its owner, the user's attributes, its mode, access control lists, other attributes, then its times: a new
-//! owner takes capabilities and bits of the mode away, and a mode without the right to write keeps the user's
-//! attributes out. What a file system refuses is a problem, and keeps nothing else back.
+//! Promises: an inode is held by a descriptor, so nothing is read from or given to another inode that takes its name
+//! meanwhile. The order is: owner, the user's attributes, mode, access control lists, other attributes, times. A new
+//! owner removes capabilities and bits of the mode. A mode without the right to write keeps the user's attributes out.
+//! A refusal by the file system is a problem, and keeps nothing else back.
 
 use crate::quoted::quoted_bytes;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,7 +15,7 @@ use super::folder::{Entry, Node};
 
 /// The longest extended attribute, and list of their names: `XATTR_SIZE_MAX` and `XATTR_LIST_MAX` of linux/limits.h.
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
-/// Said once, where what is not open cannot be asked for its attributes.
+/// Reported once, where the attributes of an inode that is not open cannot be read.
 pub(super) const LACKS_PROC: &str =
     "/proc is not there: attributes of links, pipes, sockets and devices are not kept";
 /// Room for the lists and values of most files, on the stack.
@@ -29,10 +29,10 @@ const LIST_OF_XFS: &[u8] = b"trusted.SGI_ACL_";
 const LENDS_USER: u32 = 0o4000;
 const LENDS_GROUP: u32 = 0o2000;
 
-/// What attributes are: name and value.
+/// Attributes: names and values.
 pub(super) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// An inode that stays the same whatever happens to its names.
+/// An inode that stays the same through all changes of its names.
 #[derive(Clone, Copy)]
 pub(super) enum HeldInode<'f> {
     /// A file or a folder that is open.
@@ -41,7 +41,7 @@ pub(super) enum HeldInode<'f> {
     Named(BorrowedFd<'f>),
 }
 
-/// What is given to an inode that is restored, beside mode and times.
+/// The metadata that a restored inode gets, beside mode and times.
 #[derive(Clone, Copy)]
 pub(super) struct MetadataOptions {
     /// Whether owners are.
@@ -147,7 +147,7 @@ impl HeldInode<'_> {
         attributes
     }
 
-    /// Gives an inode what its entry says.
+    /// Gives an inode the metadata of its entry.
     pub(super) fn give(
         self,
         entry: &Entry,
@@ -185,12 +185,13 @@ impl HeldInode<'_> {
         }
     }
 
-    /// Removes what the inode has and the entry has not: what it got from its folder, and what another had in its place.
+    /// Removes attributes of the inode that the entry lacks. They came from its folder, or from the inode that lay
+    /// there before.
     fn remove_others(self, entry: &Entry, problem: &mut dyn FnMut(String)) {
         let is_ours = |name: &[u8]| {
             name.starts_with(b"user.") || matches!(name, ACCESS_LIST | DEFAULT_LIST | CAPABILITY)
         };
-        // Who cannot list them has set none.
+        // A caller that cannot list them has set none.
         for name in self.names().unwrap_or_default() {
             let is_wanted = entry.attributes.iter().any(|(wanted, _)| *wanted == name);
             if is_wanted || !is_ours(&name) {
@@ -244,8 +245,8 @@ pub(super) fn shown(file: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Says whether a descriptor holds the node that an entry describes, which has no other name: it has just been made, and
-/// whoever may write in its folder can have put something else in its place.
+/// Says whether a descriptor holds the node that an entry describes, without another name. The node has just been made,
+/// and any process that may write in its folder can have replaced it.
 pub(super) fn is_new_node(status: &Stat, entry: &Entry) -> bool {
     let (kind, device) = match &entry.node {
         Node::Link { .. } => (FileType::Symlink, None),
@@ -260,7 +261,8 @@ pub(super) fn is_new_node(status: &Stat, entry: &Entry) -> bool {
         && device.is_none_or(|device| device == status.st_rdev)
 }
 
-/// Reads what can get longer between two calls: into little room, which suffices most, then into all that it can take.
+/// Reads a value that can get longer between two calls: into a small buffer, which usually suffices, then into the
+/// largest.
 fn whole(read: impl Fn(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
     let mut usual = [0; ATTRIBUTE_BYTES_USUAL];
     match read(&mut usual) {

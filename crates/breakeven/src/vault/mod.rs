@@ -1,13 +1,14 @@
-//! The vault: trees of files stored once, compressed as it pays, under a seal.
+//! The vault: trees of files stored once, compressed where that pays, under a seal.
 //!
-//! A vault is a folder of objects that never change (docs/format.md). Contents are cut where they say so themselves
-//! ([`ChunkLimits`]), chunks are named by a keyed hash and stored once, neighbouring new ones together in frames
-//! that the chooser finds a method for ([`Compression`]). [`Writer`] adds a snapshot, [`Vault::restore`]
-//! brings it back, [`Vault::verify`] reads everything, [`Vault::change`] forgets and collects.
+//! A vault is a folder of objects that never change (docs/format.md). Contents are cut at places that their own bytes
+//! choose ([`ChunkLimits`]). Chunks are named by a keyed hash and stored once. Neighbouring new ones share frames, and
+//! the chooser finds a method for each frame ([`Compression`]). [`Writer`] adds a snapshot, [`Vault::restore`] brings
+//! it back, [`Vault::verify`] reads everything, [`Vault::change`] forgets and collects.
 //!
-//! Promises: a snapshot is there whole and for good when [`Writer::commit`] returns, and not at all before; no
-//! byte is returned that was not stored; nothing that a live snapshot needs is ever deleted; several add at a time,
-//! one commits, and one that was thought dead cannot commit any more. Proved on the simulated disk (`proof_test.rs`).
+//! Promises: a snapshot is there whole and for good when [`Writer::commit`] returns, and not at all before. No byte is
+//! returned that was not stored. Nothing that a live snapshot needs is ever deleted. Several processes add at a time,
+//! and one commits; a writer that was taken for dead cannot commit any more. Proved on the simulated disk
+//! (`proof_test.rs`).
 //!
 //! Not here: options of the command line, passwords' prompts, far ends beyond a folder.
 #![deny(unsafe_code)]
@@ -126,7 +127,7 @@ pub use writer::{Source, Writer, WriterOptions};
 
 const CONFIG: &str = "config";
 const VERSION: u32 = 2;
-/// The last version without deltas, of which old readers know nothing.
+/// The last version without deltas; its readers know none.
 const VERSION_WITHOUT_DELTAS: u32 = 1;
 /// The longest `config`, key record, record and index that a reader takes.
 const CONFIG_BYTES_MAX: u64 = 64 << 10;
@@ -136,16 +137,16 @@ const RECORD: u8 = 1;
 const INDEX: u8 = 2;
 const LOCK: u8 = 3;
 const CUTS: u8 = 4;
-/// A listing may be older than what a writer deleted since; so often it is made again.
+/// How often a listing is made again: it may be older than a deletion by a writer since.
 const TRIES: usize = 4;
 
-/// The phase that says beforehand what memory the index takes, and what it may take.
+/// The phase that reports in advance how much memory the index takes, and its cap.
 pub const INDEX_PHASE: &str = "memory of the index";
 
 /// How far a phase of long work is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done.
+    /// The work under way.
     pub phase: &'static str,
     /// How many bytes of it are done.
     pub done: u64,
@@ -153,7 +154,7 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// What a whole vault is made with.
+/// The settings that a new vault gets for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VaultOptions {
     /// How long chunks are.
@@ -225,7 +226,7 @@ pub struct Vault {
     epoch: u64,
     /// The hash of that record.
     digest: Id,
-    /// The highest epoch that had a record when the state was read: a fence, or one that is damaged, may be newer.
+    /// The highest epoch that had a record when the state was read; a fence or a damaged record may be newer.
     newest: u64,
     state: State,
     waits: WaitLimits,
@@ -249,8 +250,8 @@ impl Vault {
         Vault::make(far, options, password, cost, entropy, None)
     }
 
-    /// Makes a vault that cuts contents where another one does, with that one's lengths of chunks: what is copied
-    /// from there lies here in the same chunks as what is added to either.
+    /// Makes a vault that cuts contents where another one does, with that one's lengths of chunks. Contents copied from
+    /// there lie here in the same chunks as contents added to either.
     ///
     /// # Errors
     /// As [`Vault::init`].
@@ -315,9 +316,8 @@ impl Vault {
         Vault::open_as(far, password, entropy, false)
     }
 
-    /// Opens a vault to read it, even where the newest record cannot be read: what an older one says counts then, with
-    /// all snapshots whose records are whole. Who changes the vault must not go on from there, but for
-    /// [`Vault::repair`].
+    /// Opens a vault to read it, even if the newest record cannot be read. Then an older one counts, with all snapshots
+    /// whose records are whole. Changes must not go on from there, except [`Vault::repair`].
     ///
     /// # Errors
     /// As [`Vault::open`].
@@ -419,12 +419,12 @@ impl Vault {
         Ok(found)
     }
 
-    /// Removes a key record, unless it is the last one that opens this vault.
+    /// Removes a key record, unless it is the last that opens this vault.
     ///
     /// # Errors
     /// [`Error::Invalid`] for the last or an unknown one and while another writes; those of the storage.
     pub fn remove_password(&mut self, name: &str) -> Result<()> {
-        // Two who remove each other's would both see two.
+        // Without the turn, two processes could remove each other's: both would see two.
         let _turn = self.far.take_turn()?;
         let (mut is_there, mut is_last) = (false, true);
         for known in self.far.list("keys")? {
@@ -432,7 +432,7 @@ impl Vault {
                 is_there = true;
                 continue;
             }
-            // An `init` that was interrupted leaves one that opens nothing, and one may be damaged.
+            // An interrupted `init` leaves a record that opens nothing, and a record may be damaged.
             let record = self
                 .far
                 .read(&format!("keys/{}", known.name), CONFIG_BYTES_MAX);
@@ -499,7 +499,8 @@ impl Vault {
         Ok(newest)
     }
 
-    /// Says whether somebody has written since the state was read, who may have deleted what it lists.
+    /// Says whether another process has written since the state was read; it may have deleted objects that the state
+    /// lists.
     ///
     /// # Errors
     /// Those of the storage.
@@ -563,7 +564,8 @@ impl Vault {
         })
     }
 
-    /// Returns the last snapshot that was added of a host and paths. Records are read until it is found: one, where one host adds.
+    /// Returns the last snapshot that was added of a host and paths. Records are read until it is found: one, where one
+    /// host adds.
     fn newest_of(&self, host: &str, paths: &[Vec<u8>]) -> Result<Option<(u64, Snapshot)>> {
         for epoch in self.state.snapshots.iter().rev() {
             let snapshot = self.listed_snapshot(*epoch)?;
@@ -578,7 +580,7 @@ impl Vault {
     fn listed_snapshot(&self, epoch: u64) -> Result<Option<Snapshot>> {
         match self.snapshot(epoch) {
             Ok(snapshot) => Ok(Some(snapshot)),
-            // Who forgot it meanwhile has deleted it.
+            // The process that forgot it meanwhile has deleted it.
             Err(error) if is_damage(&error) && self.has_moved_on()? => Ok(None),
             Err(error) if is_damage(&error) => {
                 self.damages.note(&object("snapshots", epoch), &error);
@@ -588,8 +590,8 @@ impl Vault {
         }
     }
 
-    /// Returns the snapshots that live, oldest first by the time they were begun. One whose record is damaged is left out, and is among
-    /// [`Vault::damages`].
+    /// Returns the snapshots that live, oldest first by the time they were begun. One whose record is damaged is left
+    /// out, and is among [`Vault::damages`].
     ///
     /// # Errors
     /// Those of the storage.
@@ -599,13 +601,13 @@ impl Vault {
             let snapshot = self.listed_snapshot(*epoch)?;
             snapshots.extend(snapshot.map(|snapshot| (*epoch, snapshot)));
         }
-        // A copied one has a higher number than those that are younger.
+        // A copied snapshot has a higher number than younger ones.
         snapshots.sort_by_key(|(epoch, snapshot)| (snapshot.begun, *epoch));
         Ok(snapshots)
     }
 
     /// Returns the damage that was met and got around since the vault was opened: a copy was read, footers of packs
-    /// stood in for an index, a snapshot was left out.
+    /// replaced an index, a snapshot was left out.
     pub fn damages(&self) -> Vec<Damage> {
         self.damages.damages()
     }
@@ -627,7 +629,7 @@ impl Vault {
         }
     }
 
-    /// Reads the index into memory, of which it may take `cap_bytes`, from all that can be read.
+    /// Reads all readable indexes into memory, at most `cap_bytes`.
     fn index(&self, cap_bytes: u64) -> Result<Index> {
         self.filled(Index::new(cap_bytes))
     }
@@ -639,7 +641,7 @@ impl Vault {
         Ok(index)
     }
 
-    /// Reads the index into memory as those do who change the vault: all that counts.
+    /// Reads the whole index into memory, as a change needs it.
     fn whole_index(&self, cap_bytes: u64) -> Result<Index> {
         let mut index = Index::new(cap_bytes);
         index.damages = Arc::clone(&self.damages);
@@ -670,7 +672,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Reads the newest state and the index of it, in which whoever adds finds chunks that are like others.
+    /// Reads the newest state and its index, in which an add finds similar chunks.
     fn newest_index(&mut self, cap_bytes: u64) -> Result<Index> {
         for _ in 1..TRIES {
             self.reload()?;
@@ -690,7 +692,7 @@ impl Vault {
         }
     }
 
-    /// The same for who only reads: where an index is damaged, the footers of packs that no other names stand in for it.
+    /// The same for readers: where an index is damaged, the footers of packs that no other names replace it.
     fn each_readable_pack(
         &self,
         mut take: impl FnMut(index::PackPlace, pack::Contents) -> Result<()>,
@@ -719,7 +721,8 @@ impl Vault {
         }
     }
 
-    /// Hands out the packs that are neither named nor doomed, as their footers say. One without a footer is as good as none.
+    /// Hands out the packs that are neither named nor doomed, as their footers say. One without a footer is as good as
+    /// none.
     fn each_unnamed_pack(
         &self,
         mut named: BTreeSet<Id>,
@@ -760,7 +763,7 @@ impl Vault {
         self.waits.turn = wait;
     }
 
-    /// Returns what was chosen when the vault was made.
+    /// Returns the choices made when the vault was made.
     pub fn options(&self) -> VaultOptions {
         self.options
     }
@@ -796,7 +799,7 @@ fn put_key(far: &dyn FarEnd, record: &[u8]) -> Result<String> {
     }
 }
 
-/// Removes what an `init` left that ended before there was a vault.
+/// Removes the remains of an `init` that ended before there was a vault.
 fn clear_leftovers(far: &dyn FarEnd) -> Result<()> {
     for folder in ["packs", "index", "snapshots"] {
         if !far.list(folder)?.is_empty() {

@@ -1,19 +1,22 @@
-//! The far end of a vault in a store of objects that answers requests: Amazon's S3 and what speaks like it.
+//! The far end of a vault in a store of objects that answers requests: Amazon's S3 and stores with its protocol.
 //!
-//! A door makes the requests ([`Requests`]), each once; here they are made again when they fail, by waits that
-//! double. A put whose answer was lost may have been carried out: where a name is found to be taken, the object there
-//! is read, and bytes that are the same are its own, since no two objects of a vault are alike.
+//! A door makes the requests ([`Requests`]), each once. A failed request is made again here, after waits that double. A
+//! put whose answer was lost may have been carried out. Where a name is taken, the object there is read; equal bytes
+//! are its own, since no two objects of a vault are alike.
 //!
-//! **The turn** is a lease, since such a store keeps no locks: the newest `locks/turn/<number>` says who has it, by the
-//! store's own clock for [`LEASE_SECONDS`] since it was put, or that it was given back. Its holder puts the next
-//! one in good time; whoever would take it over puts that number first, or gives up. The lease keeps
-//! two writers apart who behave; that one which does not cannot commit is ensured by the fence of its epoch.
+//! **The turn** is a lease, since such a store keeps no locks. The newest `locks/turn/<number>` names its holder, or
+//! says that it was given back. It lasts for [`LEASE_SECONDS`] since it was put, by the store's own clock. Its holder
+//! puts the next number in good time. A process that wants to take over puts that number first, or gives up. The lease
+//! keeps apart two writers that behave. The fence of its epoch ensures that a writer which does not behave cannot
+//! commit.
 //!
-//! **A mark** of one that adds, or that deletes packs, is a lease as well. Marks have names drawn at random, so that nobody waits for
-//! another to put one; whoever puts one looks at the others then.
+//! **A mark** of a process that adds, or that deletes packs, is a lease as well. Marks have names drawn at random, so
+//! that no process waits for another to put one. After its put, each process looks at the others.
 //!
-//! Assumed is that a put under a name that is taken is refused (it is tried before anything is written), that
-//! what was put is read and listed from then on, and nothing else.
+//! Assumed, and nothing else:
+//!
+//! - a put under a taken name is refused; the code tries this before it writes anything.
+//! - an object that was put is read and listed from then on.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -30,15 +33,16 @@ use super::{epoch_of, object};
 pub const LEASE_SECONDS: i64 = 300;
 /// A lease is renewed three times before it ends.
 const RENEWED_EVERY: Duration = Duration::from_secs(LEASE_SECONDS as u64 / 4);
-/// How often a request is made, and how long the first wait between two is: with doubling up to the longest some 33 s.
+/// How often a request is made, and the first wait between two. With doubling up to the longest, all waits take some 33
+/// s.
 const TRIES: u32 = 10;
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_LONGEST: Duration = Duration::from_secs(10);
-/// At Amazon's prices, $0.005 for a thousand puts and $0.023 for a GB and month: 18 KB for a year. Objects of less than 128 KiB,
-/// which some of its classes count as so long, are only the last packs of an add.
+/// At Amazon's prices, $0.005 for a thousand puts and $0.023 for a GB and month: 18 KB for a year. Some of its classes
+/// count shorter objects as 128 KiB. Only the last packs of an add are so short.
 const PUT_COSTS_BYTES: u64 = 18_000;
 const TURNS: &str = "locks/turn";
-/// Marks of those who add, and of those who delete packs.
+/// Marks of processes that add, and of processes that delete packs.
 const ADDING: &str = "locks/adding";
 const ALONE: &str = "locks/alone";
 const WRITES: &str = "another process writes to it";
@@ -56,7 +60,8 @@ pub enum RequestError {
     Refused(Error),
 }
 
-/// What a store of objects is asked, each request once; every one may take time and fail. Names are as a vault gives them.
+/// The requests that a store of objects answers, each made once. Every one may take time and fail. Names are as a vault
+/// gives them.
 pub trait Requests: Send + Sync {
     /// Puts an object unless there is one of that name, in one step.
     ///
@@ -64,7 +69,7 @@ pub trait Requests: Send + Sync {
     /// See [`RequestError`]; the object may be there or come yet.
     fn put_new(&self, name: &str, bytes: &[u8]) -> std::result::Result<Put, RequestError>;
 
-    /// Reads `length_bytes` from an offset, or all of an object of at most `most_bytes`; nothing if it is not there.
+    /// Reads `length_bytes` from an offset, or all of an object of at most `most_bytes`; nothing if it does not exist.
     ///
     /// # Errors
     /// See [`RequestError`]; an answer that ends before all came is one.
@@ -92,7 +97,7 @@ pub trait Requests: Send + Sync {
     fn wait(&self, time: Duration);
 }
 
-/// What of an object is read.
+/// The part of an object that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All of it, which is an error if that is longer.
@@ -109,7 +114,7 @@ pub enum Part {
     },
 }
 
-/// What is known of an object without reading it.
+/// The facts about an object that need no read of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectHead {
     /// Its size.
@@ -171,7 +176,7 @@ impl Inner {
         })
     }
 
-    /// Runs what changes something, unless something failed before.
+    /// Runs a change, unless an earlier one failed.
     fn change<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         if let Some(cause) = &*guard(&self.failure) {
             return Err(Error::Poisoned {
@@ -250,7 +255,8 @@ impl Inner {
         self.try_put(&mark_name(prefix, number), &content)
     }
 
-    /// Returns how many seconds are left of the mark of another than `own` in a folder, nothing if there is none. Marks that are over are deleted.
+    /// Returns how many seconds are left of the mark of another than `own` in a folder, nothing if there is none. Marks
+    /// that are over are deleted.
     fn other_mark(&self, folder: &str, own: &str, now: i64) -> Result<Option<i64>> {
         let mut left = None;
         for it in self.ask(folder, |requests| requests.list(folder))? {
@@ -269,7 +275,8 @@ impl Inner {
         Ok(left)
     }
 
-    /// Puts a mark, unless there is one of another in `refusing` folders; returns its name without the number, and the time that is there.
+    /// Puts a mark, unless another process has one in a `refusing` folder. Returns its name without the number, and the
+    /// store's time.
     fn mark(&self, folder: &str, refusing: &[&str]) -> Result<(String, i64)> {
         let (own, now) = self.put_mark(folder)?;
         let mut left = None;
@@ -284,7 +291,7 @@ impl Inner {
         Err(Error::invalid("vault", reason))
     }
 
-    /// Tries whether the store refuses to put over what is there; returns its time.
+    /// Tries whether the store refuses to put over an existing object; returns its time.
     fn probe(&self) -> Result<i64> {
         let name = format!("locks/probe-{:016x}", {
             u64::from_le_bytes(guard(&self.entropy).take())
@@ -406,7 +413,7 @@ impl FarEnd for ObjectsEnd {
         self.inner.change(|| {
             let turns = self.inner.turns()?;
             if let Some(newest) = turns.last() {
-                // Whoever comes first with that number ends what the other has of the turn.
+                // The first put of that number ends another's hold of the turn.
                 self.inner.put_turn(newest + 1, GIVEN_BACK)?;
                 self.inner.delete_turns(&turns)?;
             }
@@ -424,7 +431,7 @@ fn mark_name(prefix: &str, number: u64) -> String {
     format!("{prefix}-{number:016x}")
 }
 
-/// The mark of one that adds.
+/// The mark of a process that adds.
 struct Adding {
     lease: Lease,
     prefix: String,
@@ -439,7 +446,7 @@ impl AddMark for Adding {
     }
 }
 
-/// What a lease is of.
+/// The kind of a lease.
 enum Leased {
     Turn,
     /// A mark, by its name without the number.
@@ -522,8 +529,8 @@ impl Kept {
         }
     }
 
-    /// Puts the next number in place of the one it has. One that cannot be put is tried again at the next renewal;
-    /// one that another has put ends the turn, which its commit will find out.
+    /// Puts the next number in place of the one it has. A put that fails is tried again at the next renewal. A number
+    /// that another has put ends the turn, which its commit will find out.
     fn put_next(&self, state: u8) {
         let mut number = guard(&self.number);
         let Some(old) = *number else {

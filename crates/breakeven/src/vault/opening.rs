@@ -11,7 +11,7 @@ use super::far_end::FarEnd;
 use super::repair::is_damage;
 use super::{CONFIG, CONFIG_BYTES_MAX};
 
-/// Returns `config` and the master key. The copies are asked only when what they are copies of does not open.
+/// Returns `config` and the master key. The copies are read only when their original does not open.
 pub(super) fn open(
     far: &dyn FarEnd,
     password: &[u8],
@@ -24,7 +24,8 @@ pub(super) fn open(
         damage: None,
     };
     let configs = [CONFIG.to_string(), copy_name(CONFIG)];
-    // Nothing is listed before a config is found: a bucket that is not there answers that it was not found, a list of it fails.
+    // Nothing is listed before a config is found: a missing bucket answers a read with "not found", and a list with an
+    // error.
     for config in &configs {
         let Some(bytes) = opening.read(config)? else {
             continue;
@@ -100,7 +101,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Notes what a copy had to be taken for.
+    /// Notes the objects whose copies were used.
     fn note(&self, config: &str, key: &str, damages: &DamageLog) {
         let reason = "its copy opened the vault, and it did not";
         if config != CONFIG {

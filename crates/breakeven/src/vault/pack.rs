@@ -1,6 +1,6 @@
-//! Packs: frames of chunks in one object, with what they hold behind them.
+//! Packs: frames of chunks in one object, with the list of them behind.
 //!
-//! A pack is built in memory, since one put makes it, and named by its content. Promises: what a pack says of
+//! A pack is built in memory, since one put makes it, and named by its content. Promises: a pack's description of
 //! itself is under the vault's seal, and every length in it is bounded before memory is taken.
 
 use std::collections::BTreeSet;
@@ -36,15 +36,16 @@ pub(super) const PREFIX_BYTES_LIMIT: usize = FRAME_BYTES_LIMIT + CHUNK_BYTES_LIM
 pub(super) const PACK_BYTES_LIMIT: usize = 512 << 20;
 /// Chunks in a frame, which are counted in 16 bits.
 pub(super) const FRAME_CHUNKS_MAX: usize = 65_535;
-/// What a chunk takes of a footer at the least: identity, kind, length.
+/// The least bytes of a chunk's entry in a footer: identity, kind, length.
 pub(super) const CHUNK_ENTRY_BYTES: usize = 18;
 
-/// What a pack is for.
+/// The use of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PackKind {
     /// Contents of files; in vaults of before their lists as well.
     Data,
-    /// Folders and their stamps, and in frames of their own the lists of contents: what is read to tell what is live.
+    /// Folders and their stamps, and in frames of their own the lists of contents: a collection reads these to find the
+    /// live chunks.
     Folders,
 }
 
@@ -73,7 +74,7 @@ impl PackKind {
     }
 }
 
-/// What a chunk's bytes are.
+/// The kind of a chunk's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChunkKind {
     /// A content, or a part of one.
@@ -82,11 +83,11 @@ pub(super) enum ChunkKind {
     List,
 }
 
-/// What is said of a chunk's likeness to others.
+/// A chunk's likeness to others, as its entry states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resemblance {
     Unknown,
-    /// What another one may be found by to be a delta of it.
+    /// The sketch by which new chunks find it as a base.
     Sketch(Sketch),
     /// It is a delta of this chunk.
     Base(Id),
@@ -166,12 +167,12 @@ impl FrameEntry {
         self.bases().next().is_some()
     }
 
-    /// Returns the base of each delta, also of one that is hidden.
+    /// Returns the base of each delta, also of a hidden one.
     pub(super) fn bases(&self) -> impl Iterator<Item = Id> + '_ {
         self.chunks.iter().filter_map(ChunkEntry::base)
     }
 
-    /// Checks that what a frame says of its bases is as listed: whoever reads it, and whoever collects, goes by that.
+    /// Checks that a frame's bases are those of its entries: readers go by the frame, and collections by the entries.
     pub(super) fn check_bases(&self, frame: &CompressedFrame) -> Result<()> {
         let listed: BTreeSet<Id> = self.bases().collect();
         let has_listed = frame.bases.iter().all(|base| listed.contains(base));
@@ -184,13 +185,13 @@ impl FrameEntry {
         }
     }
 
-    /// Says whether all that it holds is hidden: what that needs may be gone.
+    /// Says whether all its chunks are hidden: the bases that they need may be gone.
     pub(super) fn is_hidden(&self) -> bool {
         self.chunks.iter().all(|chunk| chunk.id == Id::NONE)
     }
 }
 
-/// What a pack holds.
+/// The contents of a pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub frames: Vec<FrameEntry>,
@@ -217,7 +218,7 @@ impl Contents {
         self
     }
 
-    /// Hides the lists and deltas that are not to be kept: what an index names [`Id::NONE`] is found by nobody.
+    /// Hides the lists and deltas that are not to be kept: a chunk that an index names [`Id::NONE`] is never found.
     pub(super) fn hide_dependents(&mut self, keeps: impl Fn(&Id) -> bool) {
         let chunks = self.frames.iter_mut().flat_map(|frame| &mut frame.chunks);
         for chunk in chunks.filter(|chunk| chunk.needs_others()) {
@@ -267,8 +268,8 @@ impl RawFrame {
         self.bytes.len() + more_bytes > frame_bytes || self.chunks.len() == FRAME_CHUNKS_MAX
     }
 
-    /// Compresses the frame by the method that leaves least, or leaves it as it is where that is no longer; returns what
-    /// came of each.
+    /// Compresses the frame by the method that leaves least, or leaves it as it is where no method makes it shorter.
+    /// Returns the outcome of each.
     pub(super) fn encode(
         self,
         methods: impl Iterator<Item = Method>,
@@ -282,7 +283,7 @@ impl RawFrame {
         for method in methods {
             let mut bytes = room();
             bytes.resize(head_bytes + raw_bytes, 0);
-            // A target one byte short of raw: what is not smaller is stored.
+            // A target one byte short of raw: a frame that does not get smaller is stored.
             let target = &mut bytes[head_bytes..][..raw_bytes.saturating_sub(1)];
             let size = compressor.compress(method, &self.bytes, target)?;
             if let Some(size) = size {
@@ -335,8 +336,8 @@ impl RawFrame {
         }
     }
 
-    /// Compresses a frame of deltas; returns nothing where that takes more than `most_bytes`, and where the bases are longer than a
-    /// reader takes.
+    /// Compresses a frame of deltas. Returns nothing if that takes more than `most_bytes`, or if the bases are longer
+    /// than a reader accepts.
     pub(super) fn encode_delta(
         &self,
         delta: &DeltaEncoding,
@@ -380,7 +381,7 @@ pub(super) struct DeltaEncoding {
     pub bases: Vec<Id>,
     /// Their bytes, one behind another.
     pub prefix: Vec<u8>,
-    /// What it would take as any other frame.
+    /// Bytes that it would take as any other frame.
     pub most_bytes: usize,
 }
 
@@ -394,8 +395,9 @@ fn pad(bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&(zeros as u32).to_le_bytes());
 }
 
-/// Returns the least length of Padme's that is no shorter. At most an eighth is added, and to a megabyte 1.6 % on average (Nikitin and
-/// others, "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs", PETS 2019, algorithm 1).
+/// Returns the least length of Padme's that is no shorter. At most an eighth is added, and to a megabyte 1.6 % on
+/// average (Nikitin and others, "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs", PETS
+/// 2019, algorithm 1).
 pub(super) fn padded_bytes(length: usize) -> usize {
     let exponent = length.ilog2();
     let kept_bits = exponent.max(1).ilog2() + 1;
@@ -403,7 +405,7 @@ pub(super) fn padded_bytes(length: usize) -> usize {
     (length + mask) & !mask
 }
 
-/// Returns what stands before the padding of a frame.
+/// Returns the bytes before the padding of a frame.
 fn unpadded<'f>(reader: &Reader<'_>, content: &'f [u8]) -> Result<&'f [u8]> {
     let wrong = || reader.wrong("a frame with its padding", "a shorter one");
     let (content, zeros) = content.split_last_chunk().ok_or_else(wrong)?;
@@ -516,8 +518,8 @@ impl OpenFrame {
     }
 }
 
-/// A pack that grows. Its frames are put in an order that is drawn: that of the file would tell an observer which
-/// lengths follow each other.
+/// A pack that grows. Its frames are put in a drawn order: the order of the file would show an observer which lengths
+/// follow each other.
 pub(super) struct PackBuilder {
     head: [u8; HEAD_BYTES],
     size_bytes: usize,
@@ -604,7 +606,7 @@ pub(super) fn object_name(pack: Id) -> String {
     format!("packs/{}/{hex}", &hex[..2])
 }
 
-/// Reads the name of a pack from that of its object below `packs`.
+/// Reads the name of a pack from its object's name below `packs`.
 pub(super) fn name_from(listed: &str) -> Option<Id> {
     let (folder, hex) = listed.split_once('/')?;
     hex.starts_with(folder).then(|| Id::from_hex(hex)).flatten()
@@ -631,7 +633,7 @@ pub(super) fn read_head(bytes: &[u8]) -> Result<([u8; HEAD_BYTES], PackKind)> {
     Ok((head, kind))
 }
 
-/// Reads what a pack holds from the pack itself.
+/// Reads the contents of a pack from the pack itself.
 pub(super) fn read_contents(
     far: &dyn FarEnd,
     object: &str,
@@ -685,7 +687,7 @@ mod tests {
         frame.decode(prefix, &mut Decompressor::new())
     }
 
-    /// A frame with a head that says this of what is behind it.
+    /// A frame whose head has these values before the content.
     fn frame(raw_bytes: u32, lengths: &[u32], content: &[u8]) -> Vec<u8> {
         let decoder = "zstd:1".parse::<Method>().unwrap().decoder();
         let mut bytes = vec![decoder.codec, decoder.filter];
@@ -800,7 +802,7 @@ mod tests {
         contents.write(&mut written);
         let again = Contents::read(&mut Reader::new("index", &written)).unwrap();
         assert_eq!(again, contents);
-        // What it would take without is less.
+        // Without the bases it takes less.
         delta.most_bytes = 20;
         assert!(
             frame
@@ -824,7 +826,7 @@ mod tests {
         };
         check(1 << 20, &[1 << 20], true);
         check(1 << 20, &[1 << 19, 1 << 19], true);
-        // A bomb: it decodes to more than it says; and heads that say more than there is, or than is allowed.
+        // A bomb that decodes to more than it states, and heads that state more than there is or is allowed.
         check(1000, &[1000], false);
         check(1 << 21, &[1 << 21], false);
         check(u32::MAX, &[u32::MAX], false);

@@ -1,8 +1,8 @@
 //! Patterns of paths, by which something is left out or picked.
 //!
-//! A pattern is parts between `/`; in a part `*` stands for any bytes, `?` for one, `[a-z]` for one of a range, and the
-//! part `**` for any parts. A pattern that begins with `/` is matched from the root, another one against
-//! the end of a path. A part `.` stands for nothing. What lies in a folder that is left out or picked is so with it.
+//! A pattern is parts between `/`. In a part `*` stands for any bytes, `?` for one, `[a-z]` for one of a range. The
+//! part `**` stands for any parts. A pattern that begins with `/` is matched from the root, another one against the end
+//! of a path. A part `.` stands for nothing. Everything in a folder that is excluded or picked is so with it.
 
 /// Patterns of paths, by which something is left out or picked.
 #[derive(Clone, Debug, Default)]

@@ -1,9 +1,9 @@
 //! Files of snapshots, read at any offset by many threads.
 //!
-//! Promises: every byte that is handed out is of a chunk whose identity was checked when it was decoded. A chunk lies in
-//! the cache once, however many files, snapshots and readers share it. Two readers of one frame decode it once.
-//! Memory: the cache's budget, [`RECENT_FRAMES`] decoded frames, and 24 bytes for each chunk of an open file.
-//! Not here: folders, which [`TreeReader`] reads.
+//! Promises: every byte that is handed out is of a chunk whose identity was checked when it was decoded. A chunk lies
+//! in the cache once, however many files, snapshots and readers share it. Two readers of one frame decode it once.
+//! Memory: the cache's budget, [`RECENT_FRAMES`] decoded frames, and 24 bytes for each chunk of an open file. Not here:
+//! folders, which [`TreeReader`] reads.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -21,8 +21,8 @@ use super::pack::{ChunkKind, HEAD_BYTES, OpenFrame};
 use super::tree_reader::TreeReader;
 use super::{Vault, fail};
 
-/// Decoded frames that are kept beside the cache: 1 MiB each by default, for ten streams with the frames that they read
-/// ahead.
+/// Decoded frames that are kept beside the cache. They are 1 MiB each by default; this is enough for ten streams with
+/// their read-ahead.
 const RECENT_FRAMES: usize = 32;
 /// Locks under which frames are decoded: more than there are threads that read.
 const DECODING_LOCKS: usize = 64;
@@ -44,7 +44,7 @@ struct Frames {
     index: Arc<Index>,
     /// The newest first.
     recent: Mutex<VecDeque<(u32, Arc<OpenFrame>)>>,
-    /// Of frames that are no deltas, and of those that are.
+    /// Locks of frames that are no deltas, and of deltas.
     decoding: [[Mutex<()>; DECODING_LOCKS]; 2],
     /// Heads of packs by their numbers in the index.
     heads: Mutex<HashMap<u32, [u8; HEAD_BYTES]>>,
@@ -69,8 +69,8 @@ impl Vault {
     /// Opens the vault's snapshots to be read at any offset, with decoded chunks in a cache of `cache_bytes`.
     ///
     /// # Errors
-    /// [`Error::Limit`] if the index takes more than `index_bytes_max`, [`Error::Invalid`] for a budget that no cache can
-    /// have; those of the storage.
+    /// [`Error::Limit`] if the index takes more than `index_bytes_max`, [`Error::Invalid`] for a budget too small for a
+    /// cache; those of the storage.
     pub fn random_reader(&self, index_bytes_max: u64, cache_bytes: u64) -> Result<RandomReader> {
         let options = CacheOptions {
             budget_bytes: cache_bytes,
@@ -103,7 +103,7 @@ impl RandomReader {
         TreeReader::of_index(Chunks::new(&self.far, &self.keys), &self.frames().index)
     }
 
-    /// Goes by the index of a vault that was read again: what was collected or repaired meanwhile lies elsewhere.
+    /// Takes the index of a vault that was read again: chunks that were collected or repaired meanwhile lie elsewhere.
     ///
     /// # Errors
     /// As [`Vault::random_reader`]; the index stays then.
@@ -121,8 +121,8 @@ impl RandomReader {
     /// Finds out where the bytes of a file lie.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is no file, [`Error::Corrupt`] for a damaged list of its chunks, and where a chunk is
-    /// missing; those of the storage.
+    /// [`Error::Invalid`] for an entry that is no file, [`Error::Corrupt`] for a damaged list of its chunks or a
+    /// missing chunk; those of the storage.
     pub fn open(&self, file: &Entry) -> Result<FileMap> {
         let Node::File {
             size_bytes,
@@ -160,7 +160,8 @@ impl RandomReader {
         }
     }
 
-    /// Fills `buffer` from an offset of a file on; returns how many bytes there were, fewer than asked for at its end alone.
+    /// Fills `buffer` from an offset of a file on. Returns how many bytes there were: fewer than asked for at the
+    /// file's end alone.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a damaged chunk; those of the storage.
@@ -186,8 +187,8 @@ impl RandomReader {
         Ok(done)
     }
 
-    /// Decodes the frame in which an offset of a file lies, so that a read there need not wait. What is wrong with it is
-    /// told by that read.
+    /// Decodes the frame in which an offset of a file lies, so that a read there need not wait. That read reports a
+    /// fault of the frame.
     pub fn prepare(&self, file: &FileMap, offset: u64) {
         let Some(extent) = file.extents.get(file.extent_at(offset)) else {
             return;
@@ -234,7 +235,7 @@ impl RandomReader {
         if let Some(frame) = frames.recent(number) {
             return Ok(frame);
         }
-        // Whoever decodes a delta waits for its bases, and nobody who decodes one of those waits for a delta.
+        // The decoder of a delta waits for its bases, and the decoder of a base never waits for a delta.
         let is_delta = frames.index.frame(number).is_delta();
         let decoding = &frames.decoding[usize::from(is_delta)];
         let _decoding = lock(&decoding[number as usize % DECODING_LOCKS]);
@@ -313,7 +314,7 @@ impl FileMap {
     }
 }
 
-/// Locks what a panic elsewhere leaves as it was.
+/// Locks a value that a panic elsewhere leaves valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

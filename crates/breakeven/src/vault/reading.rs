@@ -1,8 +1,8 @@
 //! The content of a file that others may change meanwhile.
 //!
-//! Promises: no more is read than the file's length when it was opened, so that one that grows as fast as it is read ends.
-//! What a length says is never relied on: it may be shorter or longer when it is used, and files that the system makes
-//! up have none.
+//! Promises: no more is read than the file's length when it was opened, so the read of a growing file ends. A stated
+//! length is never relied on: the file may be shorter or longer when it is read, and files that the system makes up
+//! have none.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use super::hashing::next_data;
 use super::writer::Source;
 
-/// The moments at which others may change what is read. Only tests do something then.
+/// The moments at which others may change the file that is read. Only tests do something then.
 pub(super) mod moments {
     #[cfg(not(test))]
     pub(crate) fn pass() {}

@@ -14,18 +14,18 @@ const SNAPSHOT: u8 = 4;
 /// Flags of a snapshot.
 const HAS_ATTRIBUTES: u64 = 1;
 
-/// What a snapshot is.
+/// A snapshot of a vault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// When it was begun.
     pub begun: Time,
     /// The machine it was made on.
     pub host: String,
-    /// Who made it.
+    /// The user who made it.
     pub user: String,
-    /// What it was tagged with.
+    /// Its tags.
     pub tags: Vec<String>,
-    /// What it is of.
+    /// The paths that were added.
     pub paths: Vec<Vec<u8>>,
     /// The folder of everything in it.
     pub folder: Id,
@@ -43,7 +43,7 @@ pub struct Snapshot {
     pub new_raw_bytes: u64,
     /// Bytes of packs that it added.
     pub stored_bytes: u64,
-    /// Whether extended attributes were read for it; else it knows none, whatever files had.
+    /// Whether extended attributes were read for it; if not, it knows none.
     pub has_attributes: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct State {
     pub doomed: Vec<Doomed>,
 }
 
-/// What lies under the name of an epoch.
+/// The object under the name of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     /// A snapshot, and the state with it.

@@ -1,10 +1,10 @@
-//! Repairing: damaged packs leave, what is whole in them moves, and what is lost is named.
+//! Repairing: damaged packs leave, their whole chunks move, and losses are named.
 //!
-//! A frame that still opens under its seal is saved; a list is dropped with the first chunk that it lacks, so that
-//! the next add of the same content finds nothing known and stores it anew, which makes older snapshots
-//! whole as well. What no folder leads to any more is put into a snapshot (`lost_found.rs`). An index that cannot be read is made again from the footers of its packs; a
-//! snapshot whose record cannot be read is lost. Packs that leave are doomed like those of a collection, and deleted by
-//! one after its grace.
+//! A frame that still opens under its seal is saved. A list is dropped with the first chunk that it lacks. The next add
+//! of that content then finds nothing known and stores it again, which makes older snapshots whole as well. Contents to
+//! which no folder leads any more are put into a snapshot (`lost_found.rs`). An index that cannot be read is made again
+//! from the footers of its packs. A snapshot whose record cannot be read is lost. Packs that leave are doomed like
+//! those of a collection, and deleted by one after its grace.
 //!
 //! Promises: nothing that can be read is lost by repairing; a far end that does not answer is an error, not damage.
 
@@ -35,16 +35,16 @@ use super::{
     CONFIG_BYTES_MAX, Damage, INDEX, INDEX_BYTES_MAX, Progress, Vault, VerifyOptions, object,
 };
 
-/// What a repair did.
+/// The outcome of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// What was damaged, by the names of objects.
+    /// The damage before, by the names of objects.
     pub damages: Vec<Damage>,
     /// Objects that were put again as their copies are.
     pub mended_objects: u64,
     /// Objects of a vault of before that were given a copy.
     pub copied_objects: u64,
-    /// What is still damaged, by the names of objects.
+    /// The damage left, by the names of objects.
     pub left: Vec<Damage>,
     /// Packs that left.
     pub dropped_packs: u64,
@@ -56,12 +56,12 @@ pub struct Repaired {
     pub lost_snapshots: Vec<u64>,
     /// Files and folders that cannot be restored any more, by the numbers of their snapshots.
     pub lost: Vec<(u64, PathBuf)>,
-    /// What no folder leads to any more, in a snapshot of its own.
+    /// Contents to which no folder leads any more, in a snapshot of its own.
     pub found: Option<LostFound>,
 }
 
 impl Repaired {
-    /// Says whether all that was stored can still be restored, and nothing is damaged any more.
+    /// Says whether all contents can still be restored, and nothing is damaged any more.
     pub fn is_whole(&self) -> bool {
         self.lost.is_empty() && self.lost_snapshots.is_empty() && self.left.is_empty()
     }
@@ -86,7 +86,7 @@ impl Vault {
         Ok(repaired)
     }
 
-    /// Gives what a vault of before has once its copy; returns how many objects that were.
+    /// Gives objects of an earlier vault that lie once their copy; returns how many objects that were.
     fn copy_what_lies_once(
         &mut self,
         pool: &Pool,
@@ -119,7 +119,7 @@ impl Vault {
         };
         let mut damages = self.verify(pool, reading, progress)?.damages;
         if damages.is_empty() {
-            // One that no snapshot needs would be taken for whole by the next add.
+            // The next add would take one that no snapshot needs for whole.
             let broken = self.broken_lists(&self.index(options.index_bytes_max)?)?;
             if broken.is_empty() {
                 return Ok(Repaired::default());
@@ -156,7 +156,7 @@ impl Vault {
             let names = epochs.iter().map(|it| format!("{it:016x}"));
             self.far.delete(folder, &names.collect::<Vec<_>>())?;
         }
-        // Those that only a newer state lets go for a moment.
+        // Only with a newer state may these records be missing for a moment.
         let mut records = repaired.damages.clone();
         records.retain(|it| it.name.starts_with("snapshots/"));
         repaired.mended_objects += self.mend(&records)?;
@@ -175,8 +175,8 @@ impl Vault {
         Ok(repaired)
     }
 
-    /// Returns the records and the indexes that cannot be read, and takes the latter out of the state. Records stay in it until
-    /// what only they led to is found.
+    /// Returns the records and the indexes that cannot be read, and takes the latter out of the state. Records stay in
+    /// it until the contents that only they led to are found.
     fn leave_unreadable(&mut self, repaired: &mut Repaired) -> Result<(Vec<u64>, Vec<u64>)> {
         let (mut records, mut indexes) = (Vec::new(), Vec::new());
         let mut epochs: BTreeSet<u64> = self.epochs("snapshots")?.into_iter().collect();
@@ -197,7 +197,7 @@ impl Vault {
             }
         }
         let (snapshots, newest) = (&self.state.snapshots, self.epoch);
-        // What a record was that is newer than the state cannot be told.
+        // A record newer than the state may have been a snapshot, and counts as one.
         let is_lost = |epoch: &&u64| snapshots.contains(epoch) || **epoch > newest;
         repaired.lost_snapshots = records.iter().filter(is_lost).copied().collect();
         self.state.indexes.retain(|epoch| !indexes.contains(epoch));
@@ -216,7 +216,7 @@ impl Vault {
         Ok(broken)
     }
 
-    /// Names what a snapshot lacks, below its root.
+    /// Names the lost entries of a snapshot, below its root.
     fn list_lost(&self, index: &Index, epoch: u64, root: Id, lost: &mut Vec<(u64, PathBuf)>) {
         let mut chunks = Chunks::new(&self.far, &self.keys);
         let mut left = vec![(PathBuf::from("/"), root, 0)];
@@ -264,7 +264,7 @@ impl Vault {
     }
 }
 
-/// Tells damage from a far end that does not answer, and from what the caller may not do.
+/// Tells damage from a far end that does not answer, and from a call that is not allowed.
 pub fn is_damage(error: &Error) -> bool {
     let is_wrong = matches!(
         error,
@@ -281,7 +281,7 @@ pub(super) fn is_damaged<T>(result: Result<T>) -> Result<bool> {
     unless_damaged(result).map(|value| value.is_none())
 }
 
-/// Returns what was read, and nothing if it was damaged.
+/// Returns the value that was read, and nothing if it was damaged.
 ///
 /// # Errors
 /// Those of a far end that does not answer.
@@ -296,7 +296,7 @@ pub(super) fn unless_damaged<T>(result: Result<T>) -> Result<Option<T>> {
 type Packs = Vec<(PackPlace, Contents)>;
 
 impl Writer<'_> {
-    /// Returns all packs that count, those that were taken over among them.
+    /// Returns all packs that count, also those that were taken over.
     fn packs(&self) -> Result<Packs> {
         let mut packs = Vec::new();
         let mut take = |pack, contents| {
@@ -326,7 +326,7 @@ impl Writer<'_> {
         Ok(damaged)
     }
 
-    /// Moves what is whole out of damaged packs, drops lists that lack something, and commits.
+    /// Moves whole chunks out of damaged packs, drops lists that lack a chunk, and commits.
     fn repair(
         mut self,
         damaged: Packs,
@@ -355,7 +355,7 @@ impl Writer<'_> {
         self.commit_collection(leaving, now).map(drop)
     }
 
-    /// Puts chunks of some packs that leave again, but for those that are damaged or to be dropped; returns the former.
+    /// Puts chunks of some leaving packs again, except damaged ones and those to be dropped. Returns the damaged ones.
     fn move_whole(
         &mut self,
         packs: &Packs,
@@ -382,7 +382,7 @@ impl Writer<'_> {
         })?;
         self.replace_index(index);
         let mut lost = BTreeSet::new();
-        // What others are deltas of is there before them.
+        // Bases come before their deltas.
         for moves_deltas in [false, true] {
             for (pack, contents) in packs {
                 let frames = contents.frames.iter();
@@ -435,7 +435,7 @@ impl Writer<'_> {
         Ok(None)
     }
 
-    /// Puts the chunks of a frame again, but for those that are to be dropped; says of each other one whether it was saved.
+    /// Puts the chunks of a frame again, except those to be dropped. Says of each other one whether it was saved.
     fn put_whole(
         &mut self,
         pack: &PackPlace,
@@ -476,8 +476,8 @@ fn readable(far: &dyn FarEnd, pack: &PackPlace) -> Result<Vec<Vec<u8>>> {
 }
 
 impl Vault {
-    /// Breaks the turn of a writer that is dead, and fences the epochs that it left open; returns how many.
-    /// One that still lives cannot commit with that turn. One that adds commits if nothing was removed that it relies on.
+    /// Breaks the turn of a dead writer, and fences the epochs that it left open; returns how many. A living holder
+    /// cannot commit with that turn. A process that adds can commit if nothing that it relies on was removed.
     ///
     /// # Errors
     /// Those of the far end.

@@ -1,14 +1,13 @@
 //! Bringing a snapshot back.
 //!
-//! Promises: nothing is written outside of the target, whatever the vault says: names were checked when they were
-//! read, folders are opened one within another without following links, and files are made anew. What exists is
-//! kept unless the caller says otherwise, and then until what takes its place is whole under another name. Every content
-//! is checked by its identity; a file whose content is damaged is removed again and said. A far end that does not answer
-//! ends it. A content that was restored before is cloned from that file, unless that
-//! has changed since.
+//! Promises: nothing is written outside of the target, whatever the vault says. Names were checked when they were read,
+//! folders are opened one within another without following links, and files are new. Existing entries stay unless the
+//! caller says otherwise, and then until their replacement is whole under another name. Every content is checked by its
+//! identity; a file whose content is damaged is removed again and said. A far end that does not answer ends it. A
+//! content that was restored before is cloned from that file, unless that has changed since.
 //!
-//! One thread makes folders and links, the pool makes files, some at a time. A folder is given its mode and
-//! times when all that is in it is there; one that exists stays as it is, unless what exists is replaced.
+//! One thread makes folders and links, the pool makes files, some at a time. A folder gets its mode and times when all
+//! its entries are there. An existing folder stays as it is, unless existing entries are replaced.
 
 use crate::quoted::quoted_bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,15 +40,16 @@ use super::{Progress, Vault};
 /// How a snapshot is restored.
 #[derive(Clone, Debug)]
 pub struct RestoreOptions {
-    /// Whether what exists is replaced. Default false: it is kept, and said.
+    /// Whether existing entries are replaced. Default false: it is kept, and said.
     pub replaces: bool,
     /// Whether owners are restored, which needs root. Default: if this is root.
     pub owners: bool,
-    /// What of the snapshot is restored: what lies in that folder, or one file. Default `/`, all of it.
+    /// The part of the snapshot that is restored: the entries of that folder, or one file. Default `/`, all of it.
     pub path: Vec<u8>,
-    /// What is restored of that, with the folders that lead to it; all if there are none. Default none.
+    /// Patterns of the entries restored of that, with the folders that lead to them; all if there are none. Default
+    /// none.
     pub includes: PathPatterns,
-    /// What is not restored. Default nothing.
+    /// Patterns of the entries that are not restored. Default nothing.
     pub excludes: PathPatterns,
     /// The most entries that are made. Default 2^32.
     pub entries_max: u64,
@@ -84,7 +84,7 @@ impl RestoreOptions {
     }
 }
 
-/// What was restored.
+/// The outcome of a restore.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
     /// Files.
@@ -97,7 +97,7 @@ pub struct Restored {
     pub torn_files: u64,
     /// Whether the snapshot knows extended attributes.
     pub has_attributes: bool,
-    /// What could not be restored, and why.
+    /// The entries that could not be restored, and why.
     pub problems: Vec<(PathBuf, String)>,
 }
 
@@ -106,20 +106,20 @@ pub(super) const FOLDER_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 const BECAME_ANOTHER: &str = "something else has taken its place since it was made";
-/// What names begin with under which something is made that is to replace another.
+/// The beginning of the names under which replacements are made.
 const TEMPORARY: &str = ".breakeven-";
-/// What a batch of files holds at the most, so that small ones share the decoding of a frame.
+/// The most bytes of a batch of files; small ones share the decoding of a frame.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_FILES: usize = 256;
-/// Folders that wait for files in them, each of which is held open.
+/// Folders that wait for files in them; each is held open.
 const FOLDERS_WAITING: usize = 64;
 
 impl Vault {
     /// Restores a snapshot or a part of it into a folder, which is made if it is missing.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an unknown snapshot or path, [`Error::Limit`] past a limit, those of the target's root and of a
-    /// far end that does not answer. What else cannot be made or read is a problem.
+    /// [`Error::Invalid`] for an unknown snapshot or path, [`Error::Limit`] past a limit, those of the target's root
+    /// and of a far end that does not answer. Any other entry that cannot be made or read is a problem.
     pub fn restore(
         &self,
         pool: &Pool,
@@ -191,7 +191,7 @@ impl Vault {
     }
 }
 
-/// The folders that are only restored for what is in them.
+/// The folders that are restored only for their entries.
 #[derive(Default)]
 struct Leading {
     folders: Option<BTreeSet<Vec<Vec<u8>>>>,
@@ -230,9 +230,9 @@ struct RestoredFolder {
     /// Nothing while one far below is restored.
     place: Option<Arc<Place>>,
     inode: Inode,
-    /// What is left of it.
+    /// The remaining entries.
     entries: std::vec::IntoIter<Entry>,
-    /// What it is given in the end; nothing where it stays as it was.
+    /// The metadata that it gets in the end; nothing where it stays as it was.
     entry: Option<Entry>,
     is_read: bool,
 }
@@ -240,7 +240,7 @@ struct RestoredFolder {
 /// A folder that waits for the files in it.
 struct WaitingFolder {
     place: Arc<Place>,
-    /// What it is given then; nothing where it stays as it was.
+    /// The metadata that it gets then; nothing where it stays as it was.
     entry: Option<Entry>,
     /// The batch with the last of them.
     batch: u64,
@@ -256,13 +256,13 @@ struct Restore<'r> {
     path: Vec<Vec<u8>>,
     /// Where the first name of each group of hard links lies below the target, and the batch that makes it.
     links: BTreeMap<u64, (Vec<Vec<u8>>, u64)>,
-    /// Which file was made there.
+    /// The files of groups of hard links that were made there.
     linked: BTreeMap<u64, Inode>,
     entries: u64,
     planned_bytes: u64,
     /// Files that are not yet handed to the pool.
     batch: Batch,
-    /// Batches that were handed over, and those that came back.
+    /// Batches that were handed over, and batches that came back.
     submitted: u64,
     completed: u64,
     /// Folders with files that are not yet made.
@@ -270,7 +270,7 @@ struct Restore<'r> {
     /// Whether the far end does not answer, or making files ended in a panic.
     is_over: bool,
     restored: Restored,
-    /// The folders that are restored only for what is in them; none where all is.
+    /// The folders that are restored only for their entries; none where all is restored.
     leading: Option<BTreeSet<Vec<Vec<u8>>>>,
     total: u64,
     progress: &'r mut dyn FnMut(&Progress),
@@ -282,7 +282,7 @@ impl Restore<'_> {
         self.restored.problems.push((path, reason.to_string()));
     }
 
-    /// Says whether what lies at the path is to be restored.
+    /// Says whether the entry at the path is to be restored.
     fn is_wanted(&self, entry: &Entry) -> bool {
         let is_included = match &self.leading {
             Some(leading) => {
@@ -294,7 +294,7 @@ impl Restore<'_> {
         is_included && !self.options.excludes.matches(&self.path)
     }
 
-    /// Restores all that lies in a folder.
+    /// Restores all entries of a folder.
     fn tree(&mut self, place: Arc<Place>, content: Id) -> Result<()> {
         let mut open = vec![self.opened(place, content, None)?];
         while let Some(folder) = open.last_mut() {
@@ -344,7 +344,7 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Says what is wrong with what lies at the path; the error where nothing else can be restored either.
+    /// Notes the problem at the path; returns the error where nothing else can be restored either.
     fn go_on<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(result) => Ok(Some(result)),
@@ -381,7 +381,7 @@ impl Restore<'_> {
         })
     }
 
-    /// Opens one that was closed while what lies below it was restored.
+    /// Opens a folder again that was closed while the entries below it were restored.
     fn open_again(&mut self, folder: &mut RestoredFolder) {
         if folder.place.is_some() {
             return;
@@ -405,7 +405,7 @@ impl Restore<'_> {
         }
     }
 
-    /// Has a folder wait for its files, after which it is given what it had.
+    /// Has a folder wait for its files; then it gets its metadata.
     fn end_folder(&mut self, folder: RestoredFolder) -> Result<()> {
         let Some(place) = folder.place else {
             return Ok(());
@@ -434,7 +434,7 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Makes what is neither file nor folder.
+    /// Makes an entry that is neither file nor folder.
     fn node(&mut self, place: &Place, entry: &Entry) -> Result<()> {
         if entry.link_group != 0
             && let Some((first, _)) = self.links.get(&entry.link_group).cloned()
@@ -446,7 +446,7 @@ impl Restore<'_> {
         let folder = &*place.folder;
         let held = make_named(folder, &entry.name, self.options.replaces, |name| {
             make_special(folder, name, entry)?;
-            // Whoever may write in the folder can have put something else there.
+            // Another process that may write in the folder can have replaced it.
             let held = rustix::fs::openat(folder, name, NODE_FLAGS, Mode::empty());
             let held = held.map_err(|error| io("open the node", error))?;
             let status = rustix::fs::fstat(&held).map_err(|error| io("open the node", error))?;
@@ -461,7 +461,7 @@ impl Restore<'_> {
         });
         let inode = match held {
             Ok((_, inode)) => inode,
-            // What is equal stays.
+            // An equal entry stays.
             Err(_) if is_equal_link(folder, entry) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -472,7 +472,7 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Has a file made, or makes another name of one that was.
+    /// Has a file made, or another name of one that was made.
     fn file(&mut self, place: &Arc<Place>, entry: Entry) -> Result<()> {
         let Node::File { size_bytes, .. } = entry.node else {
             unreachable!("a file");
@@ -581,7 +581,7 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Makes another name of what was restored; its path is followed without links. Says whether that was done: something
+    /// Makes another name of a restored file; its path is followed without links. Says whether that was done: something
     /// else may lie there now.
     fn link(
         &self,
@@ -606,7 +606,7 @@ impl Restore<'_> {
         Ok(true)
     }
 
-    /// Makes a folder, and returns what it is to be given in the end: nothing where it exists and stays as it is.
+    /// Makes a folder, and returns the metadata that it gets in the end: nothing where it exists and stays as it is.
     fn make_folder(&self, place: &Place, entry: Entry) -> Result<(Arc<Place>, Option<Entry>)> {
         if self.path.len() > DEPTH_MAX {
             return Err(Error::invalid(
@@ -633,8 +633,8 @@ impl Restore<'_> {
     }
 }
 
-/// Makes what is to have a name in a folder. Where it replaces what is there, it is made under another name and takes
-/// its place when it is whole.
+/// Makes an entry with a name in a folder. A replacement is made under another name and takes its place when it is
+/// whole.
 pub(super) fn make_named<T, E: From<Error>>(
     folder: &OwnedFd,
     name: &[u8],
@@ -658,7 +658,7 @@ pub(super) fn make_named<T, E: From<Error>>(
 /// Gives an inode that is held another name.
 fn link_held(held: &OwnedFd, folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
     match rustix::fs::linkat(held, c"", folder, name, AtFlags::EMPTY_PATH) {
-        // Who may not search everywhere is to show where the system keeps it.
+        // A user without the right to search everywhere must show where the system keeps it.
         Err(Errno::NOENT | Errno::PERM) => {
             let shown = shown(held.as_fd());
             rustix::fs::linkat(CWD, shown, folder, name, AtFlags::SYMLINK_FOLLOW)
@@ -667,7 +667,7 @@ fn link_held(held: &OwnedFd, folder: &OwnedFd, name: &[u8]) -> rustix::io::Resul
     }
 }
 
-/// Says whether nothing is in a folder, as in one that has just been made.
+/// Says whether a folder is empty, as a new one is.
 pub(super) fn is_empty(folder: &OwnedFd) -> rustix::io::Result<bool> {
     for entry in Dir::read_from(folder)? {
         if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
@@ -691,7 +691,7 @@ pub(super) fn path_of(names: &[Vec<u8>]) -> PathBuf {
     names.iter().map(|name| OsStr::from_bytes(name)).collect()
 }
 
-/// Makes what is neither file nor folder.
+/// Makes a node that is neither file nor folder.
 fn make_special(folder: &OwnedFd, name: &[u8], entry: &Entry) -> Result<()> {
     let (kind, device) = match &entry.node {
         Node::Link { target } => {

@@ -55,7 +55,7 @@ pub(super) struct Batch {
     pub size_bytes: u64,
 }
 
-/// What became of a batch; paths are below the target.
+/// The outcome of a batch; paths are below the target.
 #[derive(Default)]
 pub(super) struct Made {
     pub files: u64,
@@ -75,7 +75,7 @@ pub(super) fn inode_of(status: &Stat) -> Inode {
 
 /// Why a file was not made.
 enum Failure {
-    /// What is wrong with this one.
+    /// The fault of this one.
     File(Error),
     /// The far end does not answer, and would not for the next one.
     FarEnd(Error),
@@ -87,7 +87,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// A file that was made of a content, and what tells that nobody has changed it since.
+/// The first file made of a content, and the facts that show that nobody has changed it since.
 #[derive(Clone)]
 struct First {
     path: Vec<Vec<u8>>,
@@ -107,7 +107,7 @@ pub(super) fn state_of(status: &Stat) -> FileState {
     )
 }
 
-/// What all threads that make files have in common.
+/// The state that all threads which make files share.
 pub(super) struct Files {
     index: Arc<Index>,
     root: Arc<OwnedFd>,
@@ -187,7 +187,7 @@ impl Files {
                     return Err(failure);
                 }
             }
-            // A content that is whole stays, whatever else the file system refuses it.
+            // A file with its whole content stays, also if the file system refuses its metadata.
             let mut problem = |reason| made.problems.push((path_of(path), reason));
             HeldInode::Open(file.as_fd()).give(entry, self.metadata, &mut problem);
             // Some file systems tell only now that they could not write.
@@ -226,8 +226,8 @@ impl Files {
         }
     }
 
-    /// Makes a file of what another one of the same content holds; says whether that was done. Extents are
-    /// shared where the file system can; where there are holes to keep, in no other way.
+    /// Makes a file from another one of the same content; says whether that was done. Extents are shared where the file
+    /// system can; where there are holes to keep, in no other way.
     fn clone_first(&self, first: &First, file: &File, is_sparse: bool) -> bool {
         let is_same = |from: &OwnedFd| {
             rustix::fs::fstat(from).is_ok_and(|status| state_of(&status) == first.state)

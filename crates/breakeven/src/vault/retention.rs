@@ -1,14 +1,14 @@
-//! Which snapshots are meant, and which a rule keeps: the last of each hour, day, week, month and year, what is young, and what has
-//! a tag.
+//! Which snapshots are meant, and which a rule keeps: the last of each hour, day, week, month and year, young ones, and
+//! tagged ones.
 //!
-//! Pure: times are given, and how far the clock on the wall is from UTC at each. Hours and days are those of that clock, weeks begin
-//! on Monday. The hour that a clock shows twice in autumn is two hours.
+//! Pure: times are given, and how far the clock on the wall is from UTC at each. Hours and days are those of that
+//! clock, weeks begin on Monday. The hour that a clock shows twice in autumn is two hours.
 
 use std::collections::BTreeSet;
 
 use super::Snapshot;
 
-/// What is kept. Nothing is kept by a count of 0, and a rule of nothing keeps everything.
+/// Which snapshots are kept. A count of 0 keeps nothing, and a rule of nothing keeps everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// The newest so many. Default 0.
@@ -23,7 +23,7 @@ pub struct Retention {
     pub monthly: usize,
     /// The newest of each of so many years. Default 0.
     pub yearly: usize,
-    /// All that are no more than so many seconds older than the newest. Default 0.
+    /// Snapshots at most so many seconds older than the newest. Default 0.
     pub within_seconds: i64,
     /// All with one of these tags. Default none.
     pub tags: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Retention {
 /// Returns how many seconds the clock on the wall is ahead of UTC, at a time in seconds since 1970.
 pub type UtcOffset<'o> = &'o dyn Fn(i64) -> i64;
 
-/// Which snapshots are meant. Default all.
+/// A choice among snapshots. Default all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotFilter {
     /// Of one of these machines, unless there is none.
@@ -69,7 +69,7 @@ type Period = fn(LocalMoment) -> (i64, i64);
 const HOUR_SECONDS: i64 = 3_600;
 const DAY_SECONDS: i64 = 86_400;
 
-/// What a clock on the wall shows, in seconds as if it were UTC, and how far ahead of UTC it is.
+/// The time on a wall clock, in seconds as if it were UTC, and how far ahead of UTC it is.
 #[derive(Clone, Copy)]
 struct LocalMoment {
     seconds: i64,
@@ -94,7 +94,7 @@ impl Retention {
         kept
     }
 
-    /// Returns a snapshot of each group of the same host and paths of which the rules keep nothing.
+    /// Returns one snapshot of each group of the same host and paths in which the rules keep nothing.
     pub fn emptied<'s>(
         &self,
         snapshots: &'s [(u64, Snapshot)],
@@ -315,10 +315,10 @@ mod tests {
         // The day of 25 hours, hour by hour from its midnight on: the last hour is its own.
         let autumn = at((0..26).map(|hour| evening + 1800 + hour * 3600));
         check_at(&daily(9), &autumn, &berlin, &[25, 26]);
-        // That of 23.
+        // The day of 23 hours.
         let spring = at((0..25).map(|hour| 1_743_289_200 + hour * 3600));
         check_at(&daily(9), &spring, &berlin, &[23, 25]);
-        // Every hour of either, of which the clock shows one twice and one not at all, at half past and at its end.
+        // Every hour of either day, at half past and at its end. The clock shows one hour twice and one not at all.
         let hourly = Retention {
             hourly: 99,
             ..Retention::default()

@@ -1,9 +1,9 @@
-//! What a client remembers of a vault, by which it finds out that an older state was put back.
+//! A client's memory of a vault: it shows that an older state was put back.
 //!
-//! No object of a vault tells that there was a newer one. A client that keeps the newest record it has seen, where the vault's
-//! storage does not reach, does know. Promises: a vault that nobody put back is not called older, since epochs only
-//! rise; but for a record that was seen before it was durable, and that a power cut took. Not noticed: what others wrote and this client never saw, and an older state on which more was written since than
-//! had been taken from it.
+//! No object of a vault tells that there was a newer one. A client that keeps the newest record it has seen, where the
+//! vault's storage does not reach, does know. Promises: a vault that nobody put back is not called older, since epochs
+//! only rise. The exception is a record that was seen before it was durable, and that a power cut took. Not noticed:
+//! writes of others that this client never saw, and an older state with more writes since than were removed.
 
 use crate::error::Result;
 
@@ -41,7 +41,7 @@ impl Vault {
         if self.epoch == seen.epoch {
             return Ok(self.digest != seen.digest);
         }
-        // A listing may be of before; one that is made now is not.
+        // The listing may be old; a new one is not.
         let is_behind = |newest: u64| newest < seen.epoch;
         Ok(is_behind(self.newest.max(self.epoch))
             && is_behind(self.epochs("snapshots")?.last().copied().unwrap_or(0)))

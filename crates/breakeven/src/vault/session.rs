@@ -10,7 +10,8 @@ use super::pack::name_of;
 use super::record::{Record, State};
 use super::{INDEX, LOCK, RECORD, Vault, object};
 
-/// How often one that waits asks for the turn: it waits for minutes, and on a store of objects each time is four requests.
+/// How often a waiting process asks for the turn. It waits for minutes, and on a store of objects each time costs four
+/// requests.
 const TURN_ASKED_EVERY: Duration = Duration::from_secs(1);
 
 const ASKED_FIRST: Duration = Duration::from_millis(5);
@@ -20,9 +21,10 @@ const ASKED_FIRST: Duration = Duration::from_millis(5);
 pub(super) struct WaitLimits {
     /// For one change of another, as a user wants it.
     pub(super) turn: Duration,
-    /// For the turn to commit what was added. Others have it for their commits, which take milliseconds, or seconds on a slow store.
+    /// For the turn to commit an add. Others have it for their commits, which take milliseconds, or seconds on a slow
+    /// store.
     pub(super) commit: Duration,
-    /// For one that removes what dead ones left before it adds.
+    /// For a process that removes the remains of dead ones before it adds.
     pub(super) share: Duration,
 }
 
@@ -39,38 +41,38 @@ impl Default for WaitLimits {
 /// The right to make one change.
 pub(super) struct Session {
     pub(super) epoch: u64,
-    /// Indexes that could not be read and do not count any more; those of their packs that are whole are taken over.
+    /// Indexes that could not be read and do not count any more; their whole packs are taken over.
     left_indexes: Vec<u64>,
     _turn: Turn,
-    /// What keeps out those who add, where it is kept for this change.
+    /// Keeps out all adds, where this change needs that.
     _alone: Option<Turn>,
 }
 
 impl Vault {
-    /// Marks one that adds.
+    /// Marks a process that adds.
     pub(super) fn share(&self) -> Result<Box<dyn AddMark>> {
         waiting(self.waits.turn.max(self.waits.share), || self.far.share())
     }
 
-    /// Keeps out those who add.
+    /// Keeps out processes that add.
     pub(super) fn exclude(&self) -> Result<Turn> {
         waiting(self.waits.turn, || self.far.exclude())
     }
 
-    /// Begins a change: takes the turn, fences those who died, and reads the newest state.
+    /// Begins a change: takes the turn, fences dead writers, and reads the newest state.
     pub(super) fn begin(&mut self) -> Result<Session> {
         let turn = waiting(self.waits.turn, || self.far.take_turn())?;
         self.begin_with(turn, None)
     }
 
-    /// The same for one that has added and commits.
+    /// The same for a process that has added and commits.
     pub(super) fn begin_commit(&mut self) -> Result<Session> {
         let wait = self.waits.turn.max(self.waits.commit);
         let turn = waiting(wait, || self.far.take_turn())?;
         self.begin_with(turn, None)
     }
 
-    /// The same while nobody adds.
+    /// The same while no process adds.
     pub(super) fn begin_alone(&mut self) -> Result<Session> {
         let alone = self.exclude()?;
         let turn = waiting(self.waits.turn, || self.far.take_turn())?;
@@ -78,7 +80,7 @@ impl Vault {
     }
 
     fn begin_with(&mut self, turn: Turn, alone: Option<Turn>) -> Result<Session> {
-        // What a dead writer left may be seen and not yet be durable.
+        // Remains of a dead writer may be seen and not yet be durable.
         for folder in ["locks", "index", "snapshots"] {
             self.far.clear(folder)?;
             self.far.settle(folder)?;
@@ -86,7 +88,7 @@ impl Vault {
         let locks = self.epochs("locks")?;
         let mut records = self.epochs("snapshots")?;
         if locks.iter().any(|epoch| !records.contains(epoch)) {
-            // Not one that committed, and whose record was lost.
+            // Do not fence an epoch that committed and whose record was lost.
             self.put_back_records(&mut records)?;
         }
         for epoch in &locks {
@@ -97,7 +99,8 @@ impl Vault {
         let newest = self.reload_newest()?;
         let last = locks.last().max(records.last()).copied().unwrap_or(0);
         if newest < last {
-            // By now each of those epochs has a record: whoever began with an older one would lose what came since.
+            // By now each of those epochs has a record: a change that began with an older state would lose the newer
+            // commits.
             let reason =
                 format!("a listing of its records ends at {newest}, before {last}; try again");
             return Err(Error::invalid("vault", reason));
@@ -126,8 +129,9 @@ impl Vault {
         })
     }
 
-    /// Checks that no epoch was used since the listing that an epoch was found by. Who stalled may have put the lock of one
-    /// that others have closed and swept meanwhile: its record would go through as well, and never be the newest.
+    /// Checks that no epoch was used since the listing that an epoch was found by. A writer that stalled may put the
+    /// lock of an epoch that others have closed and swept meanwhile. Its record would be accepted as well, and never be
+    /// the newest.
     fn check_newest(&self, epoch: u64) -> Result<()> {
         let (locks, records) = (self.epochs("locks")?, self.epochs("snapshots")?);
         let is_newest =
@@ -184,7 +188,7 @@ impl Vault {
         !session.left_indexes.is_empty()
     }
 
-    /// Makes a record the newest, and deletes what its state does not list.
+    /// Makes a record the newest, and deletes the objects that its state does not list.
     pub(super) fn commit(&mut self, session: Session, record: Record) -> Result<u64> {
         let epoch = session.epoch;
         let (Record::Snapshot(state, _) | Record::Change(state)) = &record else {
@@ -223,7 +227,7 @@ impl Vault {
     }
 }
 
-/// Asks for what others may have, until they give it back in time.
+/// Asks again while another process holds the lock or turn, for `wait` at the most.
 fn waiting<T>(wait: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
     let begun = Instant::now();
     let mut pause = ASKED_FIRST;
@@ -247,7 +251,7 @@ fn fenced(epoch: u64) -> Error {
 
 #[cfg(test)]
 impl Vault {
-    /// Has nobody waited for: where one process plays all, others stand still as long as this one waits.
+    /// Never waits: where one process plays all, the others stand still while this one waits.
     pub(super) fn wait_for_nobody(&mut self) {
         (self.waits.commit, self.waits.share) = (Duration::ZERO, Duration::ZERO);
     }

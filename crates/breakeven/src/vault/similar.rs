@@ -1,18 +1,20 @@
-//! Sketches of chunks, and the table in which whoever adds finds one that is like a new one.
+//! Sketches of chunks, and the table in which an add finds a chunk similar to a new one.
 //!
-//! A sketch is three numbers, each made of the least values of four functions over windows that the content picks (super-features:
-//! Shilane and others, "WAN optimized replication of backup datasets using stream-informed delta compression", FAST 2012). Chunks that share a part r of
-//! their windows have each in common with a probability of r^4. Those are alike that have two: of versions of a program's sources in tar archives
-//! that finds nine in ten, and one stranger in a hundred. With one number in common a sixth of the strangers were found.
+//! A sketch is three numbers, each made of the least values of four functions over windows that the content picks.
+//! These are the super-features of Shilane and others, "WAN optimized replication of backup datasets using
+//! stream-informed delta compression", FAST 2012. Chunks that share a part r of their windows have each in common with
+//! a probability of r^4. Two chunks are alike if they share two numbers. Among versions of a program's sources in tar
+//! archives this finds nine in ten, and one stranger in a hundred. With one shared number it found a sixth of the
+//! strangers.
 //!
-//! Memory: at most 90 bytes a chunk that has a sketch, up to a cap; what comes behind it is not found.
+//! Memory: at most 90 bytes a chunk that has a sketch, up to a cap. Chunks behind the cap are not found.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::chunker::ChunkLimits;
 
-/// The share of the mean chunk below which a chunk has no sketch: the sketch would take some hundredth of what it saves.
+/// The share of the mean chunk below which a chunk has no sketch: the sketch would take some hundredth of its saving.
 const LEAST_SHARE: usize = 16;
 /// Windows that are picked of a mean chunk.
 const PICKED_OF_MEAN: usize = 1024;
@@ -22,7 +24,7 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 const NUMBERS: usize = 3;
 const FEATURES_OF_NUMBER: usize = 4;
 
-/// What similar contents have in common.
+/// The numbers that similar contents share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sketch(pub [u32; NUMBERS]);
 
@@ -171,7 +173,7 @@ mod tests {
         bytes
     }
 
-    /// Of chunks of which a share of the places is edited, so many are found, and of strangers so few.
+    /// Of 200 chunks with `edits` edits each, so many are found, and at most one stranger.
     #[test]
     fn what_is_like_another_is_found_and_strangers_are_not() {
         let mut random = crate::testing::seeded("alike", 9);

@@ -1,4 +1,4 @@
-//! What a vault holds, and what of that its snapshots need.
+//! The bytes that a vault holds, and the part that its snapshots need.
 
 use crate::error::Result;
 
@@ -9,7 +9,7 @@ use super::pack::PackKind;
 use super::repair::is_damage;
 use super::{Progress, Vault, object};
 
-/// What a vault holds now.
+/// The sizes and counts of a vault now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VaultStats {
     /// Chunks in the index.
@@ -27,7 +27,7 @@ pub struct VaultStats {
 }
 
 impl Vault {
-    /// Says what the vault holds now. Of a snapshot that is damaged, what can be followed counts.
+    /// Returns what the vault holds now. The readable part of a damaged snapshot counts.
     ///
     /// # Errors
     /// [`crate::Error::Limit`] if the index takes more than `index_bytes_max`; those of the storage.
@@ -70,7 +70,7 @@ impl Vault {
             for frame in &contents.frames {
                 let (mut raw, mut needed) = (0u64, 0u64);
                 for chunk in &frame.chunks {
-                    // A chunk that lies in two packs is needed in the one that the index names.
+                    // A chunk that lies in two packs is needed in the pack that the index names.
                     let place = index.find(&chunk.id);
                     let is_here = place.is_some_and(|place| place.frame == number);
                     let length_bytes = u64::from(chunk.length_bytes);

@@ -1,7 +1,7 @@
-//! Looking into snapshots: what lies at a path, all that lies below one, how two differ, one content.
+//! Looking into snapshots: an entry at a path, all entries below it, the difference of two folders, one content.
 //!
-//! Promises: nothing is restored and nothing changed. A folder that is damaged is passed over and named. Folders that two
-//! snapshots have in common are not read to compare them.
+//! Promises: nothing is restored and nothing changed. A folder that is damaged is passed over and named. Folders that
+//! two snapshots have in common are not read to compare them.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -28,7 +28,7 @@ pub struct TreeReader {
     index: Arc<Index>,
 }
 
-/// Where something is wrong, and what.
+/// A place, and the fault there.
 type Problem = (PathBuf, String);
 
 impl Clone for TreeReader {
@@ -38,12 +38,12 @@ impl Clone for TreeReader {
     }
 }
 
-/// What two folders have under one name: one of the two at least.
+/// The entries of two folders under one name: at least one of the two.
 #[derive(Clone, Debug)]
 pub struct EntryPair {
-    /// What the first has.
+    /// The entry of the first.
     pub before: Option<Entry>,
-    /// What the second has.
+    /// The entry of the second.
     pub after: Option<Entry>,
 }
 
@@ -62,13 +62,13 @@ pub enum EntryChange {
     Metadata,
 }
 
-/// What leads to what patterns mean.
+/// The folders that lead to the entries meant by patterns.
 pub(super) struct Included {
     /// The folders that are not meant, but in which something is.
     pub folders: BTreeSet<Vec<Vec<u8>>>,
     /// The patterns that mean nothing in the snapshot, by their places.
     pub unmatched: BTreeSet<usize>,
-    /// What could not be looked into.
+    /// The folders that could not be read.
     pub problems: Vec<Problem>,
 }
 
@@ -94,7 +94,7 @@ impl TreeReader {
         }
     }
 
-    /// Returns the entries of a folder, by their names; none of what is no folder.
+    /// Returns the entries of a folder, by their names; none of an entry that is no folder.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a damaged folder, those of the storage.
@@ -102,7 +102,7 @@ impl TreeReader {
         self.folder(folder_of(folder))
     }
 
-    /// Returns what lies at a path of a snapshot; its root is a folder without a name.
+    /// Returns the entry at a path of a snapshot; its root is a folder without a name.
     ///
     /// # Errors
     /// As [`TreeReader::entries`], of a folder on the way.
@@ -127,8 +127,8 @@ impl TreeReader {
         }
     }
 
-    /// Hands out all that lies below a folder, folders before what is in them, each with its path from there. What `visit` returns says
-    /// whether to go into a folder. Returns the folders that could not be read, and why.
+    /// Hands out all entries below a folder, folders before their entries, each with its path from there. The result of
+    /// `visit` says whether to go into a folder. Returns the folders that could not be read, and why.
     ///
     /// # Errors
     /// Those of `visit`, and of a storage that does not answer.
@@ -142,8 +142,8 @@ impl TreeReader {
         })
     }
 
-    /// Hands out how what lies below two folders differs, each with its path from there. Returns the folders that could not be
-    /// read, and why.
+    /// Hands out the differences below two folders, each with its path from there. Returns the folders that could not
+    /// be read, and why.
     ///
     /// # Errors
     /// As [`TreeReader::walk`].
@@ -160,7 +160,7 @@ impl TreeReader {
         })
     }
 
-    /// Hands out what lies below two folders name by name, but for folders that both have as they are.
+    /// Hands out the entries below two folders name by name, without folders that are equal in both.
     fn each_pair<E: From<Error>>(
         &mut self,
         folders: [Id; 2],
@@ -185,7 +185,7 @@ impl TreeReader {
         Ok(problems)
     }
 
-    /// Returns what two folders have, name by name; nothing if one of them is damaged.
+    /// Returns the entries of two folders, name by name; nothing if one of them is damaged.
     fn pairs(
         &mut self,
         [before, after]: [Id; 2],
@@ -208,7 +208,7 @@ impl TreeReader {
         }
     }
 
-    /// Finds what patterns mean below a folder.
+    /// Finds the entries meant by patterns below a folder.
     pub(super) fn included(
         &mut self,
         folder: Id,
@@ -234,7 +234,7 @@ impl TreeReader {
                     }
                 }
             }
-            // In what is meant, the other patterns may mean something as well.
+            // Below an entry that is meant, the other patterns may mean more.
             Ok(includes.may_match_below(path) && !(is_meant && unmatched.is_empty()))
         })?;
         Ok(Included {
@@ -247,7 +247,7 @@ impl TreeReader {
     /// Opens the content of a file.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is no file, [`Error::Corrupt`] for a damaged one; those of the storage.
+    /// [`Error::Invalid`] for an entry that is no file, [`Error::Corrupt`] for a damaged one; those of the storage.
     pub fn open<'r>(&'r mut self, file: &Entry) -> Result<ContentReader<'r>> {
         let Node::File {
             size_bytes,
@@ -271,7 +271,7 @@ impl TreeReader {
     }
 }
 
-/// A file of a snapshot, read from its start. What was read is that file's when the end was reached without an error.
+/// A file of a snapshot, read from its start. The bytes read are that file's when the end was reached without an error.
 pub struct ContentReader<'r>(Option<ContentSource<'r>>);
 
 impl Read for ContentReader<'_> {
@@ -290,7 +290,7 @@ impl EntryPair {
         &entry.expect("one of the two").name
     }
 
-    /// How they differ, if they do. What lies in a folder is no part of it.
+    /// How they differ, if they do. The entries of a folder are no part of it.
     pub fn change(&self) -> Option<EntryChange> {
         let (before, after) = match (&self.before, &self.after) {
             (Some(before), Some(after)) => (before, after),
@@ -310,7 +310,7 @@ impl EntryPair {
     }
 }
 
-/// Returns the content of a folder, none for what is no folder.
+/// Returns the content of a folder, none for an entry that is no folder.
 fn folder_of(entry: &Entry) -> Id {
     match entry.node {
         Node::Folder { content } => content,

@@ -1,4 +1,4 @@
-//! Reading everything, and saying what is damaged.
+//! Reading everything, and reporting the damage.
 //!
 //! Promises: with a share of 1, every byte of every object counts: a flipped bit is found. Nothing is changed.
 
@@ -23,15 +23,15 @@ use super::{
     object,
 };
 
-/// Folders within folders that are followed: twice what a path of 4,096 bytes can hold.
+/// Folders within folders that are followed: twice as many as a path of 4,096 bytes can hold.
 pub(super) const DEPTH_MAX: usize = 4096;
 
-/// What is read.
+/// The part of a vault that is read.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyOptions {
     /// The share of packs that are read whole, picked at random. Default 1: all.
     pub sample_share: f64,
-    /// What they are picked by. Default 0.
+    /// The seed of their choice. Default 0.
     pub seed: u64,
     /// Memory that the index may take. Default 1 GiB.
     pub index_bytes_max: u64,
@@ -47,7 +47,7 @@ impl Default for VerifyOptions {
     }
 }
 
-/// What was read, and what is wrong.
+/// The objects read, and their faults.
 #[derive(Clone, Debug, Default)]
 pub struct Verified {
     /// Packs that were read whole.
@@ -58,7 +58,7 @@ pub struct Verified {
     pub chunks: u64,
     /// Snapshots whose folders were followed.
     pub snapshots: u64,
-    /// What is wrong.
+    /// The faults.
     pub damages: Vec<Damage>,
 }
 
@@ -81,10 +81,11 @@ impl Verified {
 }
 
 impl Vault {
-    /// Reads the vault and says what is damaged.
+    /// Reads the vault and reports its damage.
     ///
     /// # Errors
-    /// Those of a far end that does not answer, and [`crate::Error::Limit`] for an index that does not fit. Damage is no error here.
+    /// Those of a far end that does not answer, and [`crate::Error::Limit`] for an index that does not fit. Damage is
+    /// no error here.
     pub fn verify(
         &self,
         pool: &Pool,
@@ -113,7 +114,7 @@ impl Vault {
             verified.snapshots += 1;
             Ok(())
         })?;
-        // What was got around on the way, damaged indexes among it.
+        // Damage that was got around on the way, damaged indexes among it.
         for damage in self.damages() {
             if !verified.damages.iter().any(|it| it.name == damage.name) {
                 verified.damages.push(damage);
@@ -204,7 +205,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Checks the names of packs that no index lists and nothing has doomed, which is all that can be asked of them.
+    /// Checks the names of packs that no index lists and nothing has doomed: no more can be checked of them.
     fn verify_unlisted(
         &self,
         listed: &[(PackPlace, Contents)],
@@ -224,8 +225,9 @@ impl Vault {
         Ok(())
     }
 
-    /// Follows the folders of all snapshots, whatever they need must be listed: hands out every chunk of it, and how each
-    /// snapshot ended. Progress counts the bytes of their files; those that were seen before come with their snapshot's end.
+    /// Follows the folders of all snapshots; the index must list every chunk that they need. Hands out each such chunk,
+    /// and how each snapshot ended. Progress counts the bytes of their files; files seen before are counted with their
+    /// snapshot's end.
     pub(super) fn follow_all(
         &self,
         index: &Index,
@@ -271,11 +273,11 @@ fn sampled<T>(packs: Vec<T>, share: f64, random: &mut fastrand::Rng) -> Vec<T> {
     picked.map(|(_, pack)| pack).collect()
 }
 
-/// What packs are verified with.
+/// The state with which packs are verified.
 pub(super) struct PackVerifier {
     far: Arc<dyn FarEnd>,
     keys: Arc<Keys>,
-    /// Reads what deltas need of other packs.
+    /// Reads bases of deltas from other packs.
     chunks: Chunks,
 }
 
@@ -300,7 +302,7 @@ impl PackVerifier {
         let (head, _) = read_head(&bytes)?;
         let mut count = 0;
         for frame in &contents.frames {
-            // The bases of deltas that nobody finds may be gone.
+            // The bases of hidden deltas may be gone.
             if frame.is_delta() && frame.is_hidden() {
                 continue;
             }
@@ -353,8 +355,8 @@ fn check_name(bytes: &[u8], name: Id) -> Result<()> {
     }
 }
 
-/// Hands out every chunk that a folder needs with all below it, and its stamps, and the bytes of each file when that was
-/// followed; folders that were seen are left out.
+/// Hands out every chunk that a folder needs with all below it, its stamps, and the bytes of each file once that was
+/// followed. Folders that were seen are left out.
 fn follow(
     chunks: &mut Chunks,
     index: &Index,

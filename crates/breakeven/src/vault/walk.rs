@@ -1,10 +1,10 @@
 //! Adding trees of the file system.
 //!
-//! Folders are opened one within another and links are never followed, so that a tree that changes meanwhile
-//! leads nowhere else. A file is taken for unchanged if path, size, both times and inode are those of the
-//! snapshot before, unless it changed so shortly before that snapshot that the clock could not tell. A file that
-//! changes while it is read is read again, and in the end stored as it was read last, marked and said. Attributes of unchanged
-//! files are read where the snapshot before does not know them.
+//! Folders are opened one within another and links are never followed, so that a tree that changes meanwhile leads
+//! nowhere else. A file is taken for unchanged if path, size, both times and inode equal those of the snapshot before.
+//! The exception is a change so shortly before that snapshot that the clock could not show it. A file that changes
+//! while it is read is read again. If it never holds still it is stored as it was read last, marked, and reported.
+//! Attributes of unchanged files are read where the snapshot before does not know them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -34,12 +34,12 @@ use super::verify::DEPTH_MAX;
 use super::writer::{Source, Writer, WriterOptions};
 use super::{INDEX_PHASE, Progress, RECORD_BYTES_MAX, Vault};
 
-/// What the clock of a file system may be too coarse to tell: 2 s on FAT, 10 ms elsewhere.
+/// The coarsest clock of a file system: 2 s on FAT, 10 ms elsewhere.
 const CLOCK_GRAIN_SECONDS: i64 = 2;
 /// Folders within each other that are held open; those above are opened again when they are gone on with. A process may
-/// have 256 files open where little is allowed, of which a vault takes a few.
+/// have 256 files open where little is allowed, and a vault takes a few of them.
 pub(super) const OPEN_FOLDERS_MAX: usize = 64;
-/// What the paths of a snapshot take at the most: half of what a reader takes of its record.
+/// The most bytes of a snapshot's paths: half of the longest record that a reader accepts.
 const PATHS_BYTES_MAX: usize = RECORD_BYTES_MAX as usize / 2;
 /// A file that changes while it is read is read so often.
 const READS_MAX: usize = 3;
@@ -47,16 +47,16 @@ const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 const CHANGED_KIND: &str = "it became something else while it was looked at";
 
-/// What is added, and how.
+/// The choices of an add.
 #[derive(Clone, Debug, Default)]
 pub struct AddOptions {
-    /// What the snapshot is tagged with.
+    /// The tags of the snapshot.
     pub tags: Vec<String>,
     /// The name of this machine.
     pub host: String,
-    /// Who adds.
+    /// The user who adds.
     pub user: String,
-    /// What is left out.
+    /// Patterns of the entries that are left out.
     pub excludes: PathPatterns,
     /// Whether folders with a CACHEDIR.TAG are left out, but for the tag.
     pub excludes_caches: bool,
@@ -64,11 +64,11 @@ pub struct AddOptions {
     pub one_file_system: bool,
     /// Whether every file is read, unchanged or not.
     pub rereads: bool,
-    /// Whether a file of which only the inode's change is another (ctime) is taken for unchanged.
+    /// Whether a file is taken for unchanged if only its inode's change time (ctime) differs.
     pub ignores_ctime: bool,
     /// Whether one of another inode is, and of another ctime with it.
     pub ignores_inode: bool,
-    /// Whether it is only found out what would be stored: nothing is put but the lock of the turn.
+    /// Whether it only finds out how much would be stored: no object is put but the lock of the turn.
     pub is_trial: bool,
     /// The time now.
     pub now: Time,
@@ -76,28 +76,28 @@ pub struct AddOptions {
     pub writer: WriterOptions,
 }
 
-/// What was added.
+/// The outcome of an add.
 #[derive(Clone, Debug, Default)]
 pub struct Added {
     /// The snapshot's number; 0 if nothing was committed.
     pub epoch: u64,
-    /// What it says of itself.
+    /// Its record.
     pub snapshot: Snapshot,
     /// Files taken as they were in the snapshot before.
     pub unchanged_files: u64,
-    /// Files that were not read because they share all extents with one that was.
+    /// Files that were not read because they share all extents with a file that was.
     pub shared_files: u64,
     /// Files that were read, by the reason.
     pub read: ReadFiles,
     /// Files that changed each time they were read, and are stored as they were read last.
     pub torn_files: u64,
-    /// What could not be stored or is not stored as it was, and why.
+    /// The entries that could not be stored, or are not stored as they were, and why.
     pub problems: Vec<(PathBuf, String)>,
     /// Memory that the index took at the end.
     pub index_bytes: u64,
 }
 
-/// How many files were read, by what told that they had to be.
+/// How many files were read, by the reason for the read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadFiles {
     /// Files that the snapshot before has not.
@@ -122,8 +122,8 @@ impl Vault {
     /// Adds a snapshot of paths, which must be absolute.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a relative path or while another writes, those of the vault's storage. What cannot
-    /// be read is no error but a problem.
+    /// [`Error::Invalid`] for a relative path or while another writes, those of the vault's storage. An entry that
+    /// cannot be read is no error but a problem.
     pub fn add(
         &mut self,
         pool: &Pool,
@@ -140,7 +140,7 @@ impl Vault {
         let root = root.map_err(|error| Error::io("open", "/", error.into()))?;
         let mut writer = Writer::new(self, pool, options.writer)?;
         writer.is_trial = options.is_trial;
-        // Only now nobody adds or forgets one.
+        // Only now: the writer has read the newest state.
         let parent = (writer.vault()).newest_of(&options.host, &snapshot.paths)?;
         progress(&Progress {
             phase: INDEX_PHASE,
@@ -316,12 +316,12 @@ struct AddedFolder<'w> {
     /// Nothing while one far below is added.
     descriptor: Option<OwnedFd>,
     inode: Inode,
-    /// What is left of it.
+    /// The remaining names.
     names: std::vec::IntoIter<Vec<u8>>,
-    /// What is wanted of it, where that is not all.
+    /// The entries wanted of it, where that is not all.
     wanted: Option<&'w Wanted>,
     is_counted: bool,
-    /// The file system on which what is in it has to lie.
+    /// The file system on which its entries have to lie.
     device: Option<u64>,
     parent: Parent,
     entries: Vec<Entry>,
@@ -339,7 +339,7 @@ impl AddedFolder<'_> {
     }
 }
 
-/// What becomes of a name.
+/// The fate of a name.
 enum Step<'w> {
     /// It is added, unless that was a problem.
     Done(Option<Stored>),
@@ -373,7 +373,7 @@ struct Walk<'v, 'o> {
     chunks: Chunks,
     options: &'o AddOptions,
     path: Vec<Vec<u8>>,
-    /// What was stored of files with several names, by device and inode.
+    /// The stored entries of files with several names, by device and inode.
     links: BTreeMap<(u64, u64), Stored>,
     clones: Clones,
     /// Below which clones were read.
@@ -396,7 +396,7 @@ const FILE_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
-/// What is not opened, and held all the same.
+/// Holds an inode without opening it.
 pub(super) const NODE_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Walk<'_, '_> {
@@ -411,7 +411,7 @@ impl Walk<'_, '_> {
             Ok(Parent { entries, stamps })
         });
         match read {
-            // What a repair could not save is added as if it had not been there.
+            // A folder that a repair could not save is added as if it had not been there.
             Err(error) if is_damage(&error) => Ok(Parent::default()),
             read => read,
         }
@@ -424,7 +424,7 @@ impl Walk<'_, '_> {
         self.added.problems.push((path, reason.to_string()));
     }
 
-    /// Adds what is wanted, below the root.
+    /// Adds the wanted entries, below the root.
     fn add_tree(&mut self, root: OwnedFd, wanted: &Wanted, parent: Parent) -> Result<(Id, Id)> {
         let mut open = vec![self.opened(None, root, parent, (wanted, None))];
         loop {
@@ -444,7 +444,7 @@ impl Walk<'_, '_> {
             };
             self.path.push(name.clone());
             let wanted = folder.wanted.map(|it| &it.below[&name]);
-            // What was named is added whatever its name matches.
+            // A path that was named is added whatever its name matches.
             if wanted.is_none() && self.options.excludes.matches(&self.path) {
                 self.path.pop();
                 continue;
@@ -464,7 +464,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Opens one that was closed while what lies below it was added.
+    /// Opens a folder again that was closed while the entries below it were added.
     fn open_again(&mut self, folder: &mut AddedFolder<'_>) {
         if folder.descriptor.is_some() {
             return;
@@ -483,7 +483,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Begins with a folder, of which all is wanted, or some.
+    /// Begins with a folder; all or some of its entries are wanted.
     fn opened<'w>(
         &mut self,
         itself: Option<Stored>,
@@ -518,13 +518,13 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Puts a folder of which all is added.
+    /// Puts a folder whose entries are all added.
     fn end_folder(&mut self, folder: &AddedFolder<'_>) -> Result<(Id, Id)> {
         self.added.snapshot.folders += u64::from(folder.is_counted);
         self.put_folder(&folder.entries, &folder.stamps)
     }
 
-    /// Puts a folder. One that no reader would take is a problem, and empty.
+    /// Puts a folder. A folder too long for a reader is a problem, and empty.
     fn put_folder(&mut self, entries: &[Entry], stamps: &[Stamp]) -> Result<(Id, Id)> {
         match self.writer.add_folder(entries, stamps) {
             Err(error @ Error::Limit { what: FOLDER, .. }) => {
@@ -583,7 +583,7 @@ impl Walk<'_, '_> {
         })
     }
 
-    /// Adds what is neither file nor folder.
+    /// Adds an entry that is neither file nor folder.
     fn add_node(
         &mut self,
         folder: &OwnedFd,
@@ -628,7 +628,7 @@ impl Walk<'_, '_> {
         Some((entry, stamp_of(&status)))
     }
 
-    /// Returns what the snapshot before has of a link, pipe, socket or device that is as it was then.
+    /// Returns the stored entry of a link, pipe, socket or device that is unchanged since the snapshot before.
     fn unchanged_node(
         &mut self,
         (before, stamped): (&Entry, &Stamp),
@@ -744,7 +744,7 @@ impl Walk<'_, '_> {
             self.added.unchanged_files += 1;
             stored
         } else if let Some((entry, stamp)) = link.and_then(|link| self.links.get(&link)) {
-            // All that is kept of one inode is of one moment.
+            // All facts about one inode are of one moment.
             let name = name.to_vec();
             let entry = entry.clone();
             Some((Entry { name, ..entry }, *stamp))
@@ -790,7 +790,7 @@ impl Walk<'_, '_> {
         status.st_ino ^ (at as u64) << 48
     }
 
-    /// Returns what the snapshot before has of a file that is as it was then, or why it is to be read.
+    /// Returns the stored entry of a file that is unchanged since the snapshot before, or the reason to read it.
     fn unchanged<'k>(
         &self,
         known: Option<(&'k Entry, &Stamp)>,
@@ -823,8 +823,8 @@ impl Walk<'_, '_> {
             Node::File { is_torn: true, .. } => Err(Reason::Torn),
             _ if is_young(&entry.changed) => Err(Reason::Young),
             _ if is_young(&stamp.inode_changed) && !ignores_ctime => Err(Reason::Young),
-            // A list that a live snapshot names is not read: a collection keeps all that it needs, and a repair drops one
-            // that lacks a chunk.
+            // A list that a live snapshot names is not read: a collection keeps all its chunks, and a repair drops a
+            // list that lacks one.
             Node::File { content, .. } if !self.writer.index.has_content(content) => {
                 Err(Reason::Lost)
             }
@@ -836,8 +836,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Takes over what the snapshot before has of a file, but for attributes that it does not know. Nothing is taken over of
-    /// a file that has changed since it was looked at.
+    /// Takes over a file's entry from the snapshot before, without attributes that it does not know. Nothing is taken
+    /// over of a file that has changed since it was looked at.
     fn taken_over(
         &mut self,
         folder: &OwnedFd,
@@ -865,7 +865,7 @@ impl Walk<'_, '_> {
         Some((entry, stamp))
     }
 
-    /// Reads a file, and again if it changed meanwhile. One that changes each time is stored as it was read last.
+    /// Reads a file, and again if it changed meanwhile. A file that changes each time is stored as it was read last.
     fn read_file(
         &mut self,
         folder: &OwnedFd,
@@ -894,7 +894,7 @@ impl Walk<'_, '_> {
                     expected.is_bounded = !reading.is_settled;
                     last = Some(reading.stored);
                 }
-                // What was read before it went is kept.
+                // The bytes that were read before it went are kept.
                 Err(_) if last.is_some() => break,
                 Err(reason) => {
                     self.problem(reason);
@@ -970,7 +970,7 @@ impl Walk<'_, '_> {
 /// An entry and its stamp.
 type Stored = (Entry, Stamp);
 
-/// What the snapshot before has of a file.
+/// The entry of a file in the snapshot before.
 struct Before<'k> {
     node: &'k Node,
     /// Its attributes, where they are known.
@@ -989,7 +989,7 @@ enum Reason {
     Asked,
 }
 
-/// What is expected of a file that is read.
+/// The expected facts about a file that is read.
 #[derive(Clone, Copy)]
 struct Expected {
     /// Whether it is as long as it says.
@@ -1062,7 +1062,7 @@ fn stamp_of(status: &Stat) -> Stamp {
     }
 }
 
-/// Returns a time of a file system; some have told of more nanoseconds than there are.
+/// Returns a time of a file system; some report more nanoseconds than a second has.
 fn time(seconds: i64, nanoseconds: u64) -> Time {
     Time {
         seconds,

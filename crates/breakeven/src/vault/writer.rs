@@ -1,7 +1,7 @@
 //! Adding a snapshot: contents in, chunks that are new into frames, frames into packs, and the commit.
 //!
-//! Frames are compressed by the pool while the next are filled. Memory: the index, a frame for each place of the ring, a
-//! pack of each kind, 24 frames of lists. What an earlier writer left in packs without a commit is taken over.
+//! Frames are compressed by the pool while the next are filled. Memory: the index, a frame for each place of the ring,
+//! a pack of each kind, 24 frames of lists. Packs that an earlier writer left without a commit are taken over.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -59,7 +59,7 @@ pub trait Source {
         None
     }
 
-    /// Says whether the content is one that the vault hardly has: looking for it whole would read it once more.
+    /// Says whether the vault is unlikely to have the content: the search for the whole would read it once more.
     fn is_hardly_known(&self) -> bool {
         false
     }
@@ -72,7 +72,7 @@ pub trait Source {
         Ok(0)
     }
 
-    /// Goes on behind some of the zeros that [`Source::zeros_ahead`] told of.
+    /// Skips some of the zeros that [`Source::zeros_ahead`] announced.
     ///
     /// # Errors
     /// Those of the medium.
@@ -134,7 +134,7 @@ struct Done {
     number: u32,
     pick: Pick,
     raw_bytes: usize,
-    /// What a frame of deltas was expected to take otherwise.
+    /// Bytes that a frame of deltas was expected to take otherwise.
     plain_bytes: Option<usize>,
     outcomes: Vec<Outcome>,
     frame: EncodedFrame,
@@ -145,7 +145,7 @@ struct Done {
 pub(super) enum Group {
     /// Contents of files.
     Contents,
-    /// Lists of contents, which tell what is live without the contents.
+    /// Lists of contents; they show which chunks are live without a read of the contents.
     Lists,
     /// Folders and their stamps.
     Folders,
@@ -178,7 +178,7 @@ struct Filling {
     number: u32,
 }
 
-/// What is being filled for one kind of packs.
+/// The frames and the pack that are being filled for one kind of packs.
 struct Packer {
     kind: PackKind,
     pack: Option<PackBuilder>,
@@ -190,7 +190,7 @@ impl Packer {
     }
 }
 
-/// What a writer has of its vault.
+/// A writer's claim on its vault.
 enum Hold {
     /// The turn, from its beginning.
     Turn(Session),
@@ -205,7 +205,7 @@ pub struct Writer<'v> {
     pub(super) index: Index,
     /// Frames from this one on are of this writer, and lists in them whole.
     first_frame: usize,
-    /// Reads lists of others, of which those are remembered that are whole.
+    /// Reads lists of others and remembers those that are whole.
     lists: Chunks,
     whole: BTreeSet<Id>,
     /// Whether a chunk took the place of a list in the index.
@@ -217,7 +217,7 @@ pub struct Writer<'v> {
     picker: Picker,
     hasher: FileHasher,
     pub(super) deltas: Deltas,
-    /// What packs of this epoch hold, as its index will say.
+    /// The contents of this epoch's packs, as its index will list them.
     pub(super) listed: Vec<u8>,
     buffer: Vec<u8>,
     /// Packs are made and thrown away.
@@ -254,11 +254,12 @@ impl<'v> Writer<'v> {
     /// Begins a snapshot, beside others that add.
     ///
     /// # Errors
-    /// [`Error::Invalid`] while another collects or repairs, [`Error::Limit`] if the index does not fit, those of the storage.
+    /// [`Error::Invalid`] while another collects or repairs, [`Error::Limit`] if the index does not fit, those of the
+    /// storage.
     pub fn new(vault: &'v mut Vault, pool: &Pool, options: WriterOptions) -> Result<Writer<'v>> {
         let presence = vault.share()?;
         let listed = vault.far.list("packs")?;
-        // Whoever came after that is seen, or has committed what was listed of it before the state is read.
+        // A process that came after that is seen, or had committed its packs of that listing before the state is read.
         let is_alone = !presence.has_others()?;
         let index = vault.newest_index(options.index_bytes_max)?;
         if vault.has_damaged_index() {
@@ -281,7 +282,7 @@ impl<'v> Writer<'v> {
         Ok(writer)
     }
 
-    /// Begins a snapshot while nobody else adds; an index that is damaged does not count any more.
+    /// Begins a snapshot while no other process adds; a damaged index does not count any more.
     pub(super) fn healing(
         vault: &'v mut Vault,
         mut session: Session,
@@ -304,7 +305,7 @@ impl<'v> Writer<'v> {
         Ok(writer)
     }
 
-    /// Begins a change without a look at what others left.
+    /// Begins a change without a look at the remains of others.
     pub(super) fn begin(
         vault: &'v mut Vault,
         pool: &Pool,
@@ -373,13 +374,13 @@ impl<'v> Writer<'v> {
         std::mem::replace(&mut self.index, Index::new(0))
     }
 
-    /// Returns the content of an index of all packs but those that leave. Only those lists stay in it that are found
+    /// Returns the content of an index of all packs except those that leave. Only those lists stay in it that are found
     /// here: of another one a chunk may be gone.
     pub(super) fn merged(&self, leaving: &BTreeSet<Id>) -> Result<Vec<u8>> {
         let mut merged = Vec::new();
         let copied = self.vault.copied_packs()?;
         self.vault.each_pack(|mut pack, mut contents| {
-            // Of before, when packs had none. One that is lost stays named.
+            // Packs of earlier vaults had no copy then. A lost copy stays named.
             pack.has_copy |= copied.contains(&pack.name);
             if !leaving.contains(&pack.name) {
                 self.index.hide_dependents(&pack, &mut contents);
@@ -432,8 +433,8 @@ impl<'v> Writer<'v> {
         self.index.memory_bytes()
     }
 
-    /// Takes over packs that no index lists, which an interrupted change left, where they are useful; returns the others.
-    /// `will_stay` says which chunks are there in the end though they are not in the index now.
+    /// Takes over packs that no index lists, which an interrupted change left, where they are useful; returns the
+    /// others. `will_stay` says which chunks are there in the end though they are not in the index now.
     pub(super) fn take_over(
         &mut self,
         unlisted: Vec<Id>,
@@ -442,7 +443,7 @@ impl<'v> Writer<'v> {
     ) -> Result<Vec<Id>> {
         let (mut taken, mut others) = (Vec::new(), Vec::new());
         for name in unlisted {
-            // One that cannot be read is as good as none; the collector removes it.
+            // A pack that cannot be read is as good as none; the collector removes it.
             let read =
                 pack::read_contents(&*self.vault.far, &pack::object_name(name), &self.vault.keys);
             let read = read.ok().filter(|(_, _, it)| is_useful(&self.index, it));
@@ -467,8 +468,8 @@ impl<'v> Writer<'v> {
         Ok(others)
     }
 
-    /// Forgets the lists in packs that were taken over of which a chunk is missing, which was to follow in another pack, and deltas
-    /// whose base was collected meanwhile.
+    /// Forgets lists in packs that were taken over if a chunk is missing, which was to follow in another pack. Forgets
+    /// deltas whose base was collected meanwhile.
     fn forget_broken(
         &mut self,
         taken: &[(PackPlace, Contents)],
@@ -604,8 +605,8 @@ impl<'v> Writer<'v> {
         Ok((identity.id, list.raw_bytes))
     }
 
-    /// Returns the length of all chunks of a content, if it is an image. One that ends within the longest chunk is
-    /// cut as any other.
+    /// Returns the length of all chunks of a content, if it is an image. An image that ends within the longest chunk is
+    /// cut as any other content.
     fn cuts(&self, window: &Window<'_>, source: &dyn Source) -> Option<usize> {
         if window.has_ended {
             return None;
@@ -631,8 +632,8 @@ impl<'v> Writer<'v> {
         Ok((id, content.len() as u64))
     }
 
-    /// Where the first chunk is known, the whole may be: it is hashed before it is cut, which costs a clone one
-    /// hash and another content one reading more.
+    /// Where the first chunk is known, the whole may be. The content is hashed before it is cut, which costs a clone
+    /// one hash and another content one reading more.
     fn find_clone(
         &mut self,
         source: &mut dyn Source,
@@ -729,10 +730,10 @@ impl<'v> Writer<'v> {
         Ok(bytes)
     }
 
-    /// Says whether a chunk is not known as what it is to be.
+    /// Says whether no chunk of this identity is known as this kind.
     pub(super) fn is_new(&self, kind: ChunkKind, id: &Id) -> bool {
         match self.index.find(id).map(|place| place.kind) {
-            // What is one chunk here may be cut as a file of its own, and a list cannot name a list.
+            // A single chunk here may be cut as a file of its own elsewhere, and a list cannot name a list.
             Some(ChunkKind::List) => kind == ChunkKind::Plain,
             Some(ChunkKind::Plain) => false,
             None => true,
@@ -765,7 +766,7 @@ impl<'v> Writer<'v> {
         }
     }
 
-    /// Puts a chunk into the frame that is being filled, in place of what is known under its identity.
+    /// Puts a chunk into the frame that is being filled, in place of the known one with its identity.
     pub(super) fn place_chunk(
         &mut self,
         group: Group,
@@ -945,7 +946,7 @@ impl<'v> Writer<'v> {
         Ok(())
     }
 
-    /// Takes the turn to commit, and takes in what others have committed since this one began.
+    /// Takes the turn to commit, and takes in the commits of others since this change began.
     fn enter(&mut self) -> Result<Session> {
         let (newest, before) = (self.vault.newest, self.vault.state.indexes.clone());
         let session = self.vault.begin_commit()?;
@@ -955,7 +956,8 @@ impl<'v> Writer<'v> {
         Ok(session)
     }
 
-    /// Adds the indexes that were not there `before` to its own, and checks that all that this writer relies on is still there.
+    /// Adds the indexes that were not there `before` to its own. Checks that every chunk that this writer relies on is
+    /// still there.
     fn catch_up(&mut self, before: &[u64]) -> Result<()> {
         let (vault, index) = (&*self.vault, &mut self.index);
         let listed = vault.far.list("packs")?;
@@ -992,7 +994,8 @@ impl<'v> Writer<'v> {
         }
     }
 
-    /// Commits the snapshot and returns its number; in a trial it is told what it would have taken, and nothing is committed.
+    /// Commits the snapshot and returns its number. A trial fills in the bytes that the snapshot would have taken, and
+    /// commits nothing.
     pub(super) fn end(mut self, snapshot: &mut Snapshot) -> Result<Option<u64>> {
         if !self.is_trial {
             return self.commit(snapshot.clone()).map(Some);
@@ -1003,8 +1006,8 @@ impl<'v> Writer<'v> {
         Ok(None)
     }
 
-    /// Commits the snapshot and returns its number. Its folder, stamps and description are the caller's; what it
-    /// took is filled in here.
+    /// Commits the snapshot and returns its number. The caller fills in its folder, stamps and description; this fills
+    /// in the bytes that it took.
     ///
     /// # Errors
     /// Those of the storage; [`Error::Invalid`] if another writer has closed this epoch. Whether the
@@ -1015,7 +1018,7 @@ impl<'v> Writer<'v> {
             self.hold = Hold::Turn(self.enter()?);
         }
         let mut state = self.vault.state.clone();
-        // What was replaced is found first as long as an index names it.
+        // A replaced chunk is found first as long as an index names it.
         let merges = self.has_replaced || state.indexes.len() >= INDEXES_MAX;
         let content = match merges && !self.listed.is_empty() {
             true => {
@@ -1076,7 +1079,7 @@ impl List {
     }
 }
 
-/// What was read ahead of a source: at least the longest chunk, or all that is left.
+/// The bytes that were read ahead of a source: at least the longest chunk, or all that is left.
 struct Window<'b> {
     buffer: &'b mut Vec<u8>,
     from: usize,
@@ -1087,7 +1090,7 @@ struct Window<'b> {
 
 impl<'b> Window<'b> {
     fn new(buffer: &'b mut Vec<u8>, least: usize) -> Window<'b> {
-        // Room for four chunks, so that what is left is moved to the front once in three.
+        // Room for four chunks, so that the rest is moved to the front once in three.
         buffer.resize(4 * least, 0);
         Window {
             buffer,
@@ -1106,7 +1109,7 @@ impl<'b> Window<'b> {
         self.from += count;
     }
 
-    /// Skips zeros in front, here and ahead in the source, as far as they fill chunks of `chunk_bytes`; returns how many.
+    /// Skips zeros in front, here and ahead in the source, while they fill chunks of `chunk_bytes`; returns how many.
     fn skip_zeros(&mut self, source: &mut dyn Source, chunk_bytes: u64) -> Result<u64> {
         if self.has_ended || !is_zero(self.bytes()) {
             return Ok(0);
