@@ -366,7 +366,7 @@ pub enum DbCommand {
         #[arg(value_name = "DATABASE")]
         database: PathBuf,
 
-        /// Method for pages that never moved before; by default each kind of page gets the densest method that is worth its wait
+        /// Method for pages that never moved before; the densest that is worth its wait by default
         #[arg(long, value_name = "METHOD")]
         codec: Option<String>,
     },

@@ -16,17 +16,17 @@ use crate::units::{BytesPerSecond, Estimate, Joules, Seconds};
 use super::pick::Picker;
 use super::price::{Controller, Entry, Taken};
 
-/// The record of a writer's blocks. It can be asked at any time, when the stream is finished as well.
+/// The record of a writer's blocks. It can be read at any time, even after the end of the stream.
 #[derive(Clone)]
 pub struct Books(pub(super) Arc<Picker>);
 
-/// A link as the writes showed it.
+/// A link as its writes show it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeenLink {
     /// Bytes it takes in a second.
     pub speed: BytesPerSecond,
-    /// Seconds that a byte takes, with the 95 % interval of the writes that showed it, without bounds where they were
-    /// too few. Exact where the speed was given.
+    /// Seconds that a byte takes, with the 95 % interval of the writes that showed it. The interval has no bounds where
+    /// the writes were too few, and is exact where the speed was given.
     pub seconds_per_byte: Estimate,
     /// How that is known.
     pub basis: LinkBasis,
@@ -76,7 +76,7 @@ impl Sums {
     }
 
     /// Returns the time of a byte: seconds over bytes, with the interval of a ratio of sums, from each write's distance
-    /// from it (Cochran 1977, section 6.4). Of a sink that takes its bytes in gulps that is too wide.
+    /// from it (Cochran 1977, section 6.4). The interval is too wide for a sink that takes its bytes in gulps.
     pub(super) fn seconds_per_byte(&self) -> Estimate {
         let mean = 1.0 / self.speed().0;
         let [ones, bytes, both, seconds] = self.squares;
@@ -95,15 +95,15 @@ impl Sums {
     }
 }
 
-/// How the speed of a link is known.
+/// The evidence for the speed of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkBasis {
     /// It was given.
     Given,
-    /// Measured from writes for which more was waiting.
+    /// Measured from writes behind which more frames waited.
     Measured,
-    /// Nothing ever waited: what the writes took, which a buffer in between may have hidden. The
-    /// link may be slower.
+    /// No frame ever waited. This is the time of the writes, and a buffer in between may have hidden the link's own.
+    /// The link may be slower.
     NeverWaited,
 }
 
@@ -125,24 +125,24 @@ impl Books {
         self.0.ledger()
     }
 
-    /// Returns what is known of the link. None before enough was written.
+    /// Returns the evidence about the link; `None` before enough was written.
     pub fn link(&self) -> Option<SeenLink> {
         self.0.link()
     }
 
-    /// Returns what is known of the methods by now.
+    /// Returns the profile of the methods so far.
     pub fn profile(&self) -> Option<Profile> {
         self.0.profile()
     }
 
     /// Returns the fewest bytes within a factor of the time that the blocks take uncompressed, by the methods that were
-    /// used on each class. Others may do better. None before the link is known.
+    /// used on each class. Other methods may do better. `None` before the speed of the link is known.
     pub fn within(&self, factor: f64) -> Option<Prospect> {
         self.0.within(factor)
     }
 
     /// Returns the core seconds that the last hundredth of the time cost. A stream that takes 1 % longer would have
-    /// done with so many fewer, by the methods that were used. None where the goal is not to be over soon, and before
+    /// saved so many, by the methods that were used. `None` where the goal is not an early end, and before the speed of
     /// the link is known.
     pub fn last_percent(&self) -> Option<Seconds> {
         self.0.last_percent()
@@ -155,7 +155,7 @@ pub(super) fn book(ledger: &mut Ledger, entry: &Entry, taken: &Taken) {
     let written = Written {
         stored_bytes: it.stored_bytes,
         encode: it.encode.unwrap_or(taken.wall),
-        // Priced by whoever knows the machine's watts.
+        // The caller prices it with the machine's watts.
         energy: Joules(0.0),
     };
     ledger.wrote(&entry.decision, &written);
@@ -170,7 +170,7 @@ pub(super) fn book(ledger: &mut Ledger, entry: &Entry, taken: &Taken) {
 
 /// One class's blocks by each method that was used on it.
 struct Group {
-    /// The bounded quantity, its link time, and the quantity to be least: work over the workers, seconds of the link,
+    /// The bounded quantity, its link time, and the quantity to minimise: work over the workers, seconds of the link,
     /// and bytes.
     arms: Vec<[f64; 3]>,
 }
@@ -185,10 +185,10 @@ struct Booked {
     groups: Vec<Group>,
     /// Blocks that a method was seen on.
     blocks: f64,
-    /// The bytes that a hint kept out of every choice, and the link's time for them.
+    /// The bytes that a hint kept out of every choice, and their time on the link.
     passed_bytes: f64,
     passed_seconds: f64,
-    /// The time that all takes uncompressed.
+    /// The time of all blocks uncompressed.
     raw_seconds: f64,
 }
 
@@ -206,7 +206,7 @@ impl Booked {
                 sums[2] += account.stored_bytes as f64;
             }
         }
-        // Bytes that a hint keeps out of every choice stay as they are, however much time there is.
+        // Bytes that a hint keeps out of every choice stay uncompressed, in any amount of time.
         let [passed, passed_raw, passed_bytes] = classes.remove(&Class::UNSEEN).unwrap_or_default();
         let mut booked = Booked {
             groups: Vec::new(),
@@ -237,8 +237,8 @@ impl Booked {
     }
 }
 
-/// Returns the fewest bytes of the blocks in a ledger within `factor` of the time that they take
-/// uncompressed: the fluid optimum (`oracle.rs`), over means instead of blocks.
+/// Returns the fewest bytes of the blocks in a ledger within `factor` of their time uncompressed. This is the fluid
+/// optimum (`oracle.rs`), over means instead of blocks.
 pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> Prospect {
     let (booked, wall) = (Booked::of(ledger, controller), controller.wall());
     let workers = controller.plant().workers as f64;
@@ -250,7 +250,7 @@ pub(super) fn within(ledger: &Ledger, controller: &Controller, factor: f64) -> P
     }
 }
 
-/// Returns what the last hundredth of the time of the blocks in a ledger cost, where they were to be over soon.
+/// Returns the cost of the last hundredth of the time of the blocks in a ledger, whose goal was an early end.
 pub(super) fn last_percent(ledger: &Ledger, controller: &Controller) -> Seconds {
     let (plant, total) = (controller.plant(), ledger.total());
     let link =
@@ -268,8 +268,8 @@ pub(super) fn last_percent(ledger: &Ledger, controller: &Controller) -> Seconds 
     )
 }
 
-/// Returns how much less work does for groups in a time that is 1 % longer. Each alternative of a group takes a time
-/// and work.
+/// Returns how much less work is enough for groups in a time that is 1 % longer. Each alternative of a group takes a
+/// time and work.
 pub(super) fn least_saved(groups: &[Vec<[f64; 2]>], seconds: f64) -> f64 {
     let ways = |it: &Vec<[f64; 2]>| Group {
         arms: it.iter().map(|&[time, work]| [time, 0.0, work]).collect(),
@@ -295,7 +295,7 @@ fn fewest(groups: &[Group], budget: f64) -> [f64; 3] {
     };
     // Bytes a second, over all magnitudes that mean anything.
     let turn = bisect(-20.0..80.0, HALVINGS, |log| at(log)[0] > budget);
-    // At that price two choices tie; a mix of them uses the budget up.
+    // At that price two choices tie, and a mix of them uses up the budget.
     let (dense, light) = (at(turn.start), at(turn.end));
     let share = match dense[0] > light[0] {
         true => ((budget - light[0]) / (dense[0] - light[0])).clamp(0.0, 1.0),
@@ -347,7 +347,7 @@ mod tests {
         assert!((varied.mean * 1e6 - 0.15).abs() < 1e-9, "{varied:?}");
         assert!(((varied.high - varied.mean) / half - 1.0).abs() < 1e-4);
         assert_eq!(varied.low, 0.0);
-        // More of the same tell more.
+        // More such writes narrow the interval.
         let longer = seen(&[[1e6, 0.1], [1e6, 0.2]].repeat(50));
         assert!(longer.low > 1.39e-7 && longer.high < 1.61e-7, "{longer:?}");
         assert_eq!(seen(&[[1e6, 0.1]]).high, f64::INFINITY);
@@ -365,14 +365,14 @@ mod tests {
         // Of 1 % of 4 s, a sixth of a second costs a third of one.
         check(4.0, 2.0 / 6.0 * 0.04);
         check(2.0, 8.0 / 2.0 * 0.02);
-        // There is nothing lighter, and nothing sooner.
+        // There is no lighter method and no sooner end.
         check(10.0, 0.0);
         check(1.0, 0.0);
     }
 
     const ARMS: [&str; 3] = ["store", "zstd:1", "zstd:5"];
 
-    /// Writes text and noise over a link of 1 MB/s, which is only said to be one.
+    /// Writes text and noise over a link that is only declared to have 1 MB/s.
     fn written(goal: Goal, hint: Option<Hint>) -> (Books, Summary) {
         let mut random = fastrand::Rng::with_seed(17);
         let mut data = b"what is saved must be more than what is spent; ".repeat(40_000);
@@ -408,7 +408,7 @@ mod tests {
             let total = ledger.total();
             assert_eq!(total.blocks, summary.blocks);
             assert_eq!(total.raw_bytes, summary.raw_bytes);
-            // The table and the first frame are nobody's.
+            // The table and the first frame belong to no class.
             let frames = summary.stored_bytes - total.stored_bytes;
             assert!(frames < 100 + 12 * summary.blocks, "{frames} bytes beside");
             let raw = total.raw_bytes as f64;

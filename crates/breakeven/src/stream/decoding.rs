@@ -1,4 +1,4 @@
-//! Frames decoded by the workers of a pool, in order: what both readers share.
+//! Frames decoded in order by the workers of a pool, for both readers.
 
 use std::collections::VecDeque;
 
@@ -16,11 +16,10 @@ pub struct ReaderOptions {
     pub ratio_max: Option<f64>,
     /// The largest window of a frame that is decoded in pieces. Default 128 MiB.
     pub window_bytes_max: u64,
-    /// The bytes of a frame decoded in pieces that are held back until its check is verified. Of a longer frame, or
+    /// The bytes of a frame decoded in pieces that are held back until its check is verified. For a longer frame, or
     /// without memory for it, wrong bytes may come before the error. Default 0.
     pub held_bytes_max: usize,
-    /// Whether what follows the last frame and is none is left alone, instead of being an error.
-    /// Default false.
+    /// Whether bytes behind the last frame that are no frame are ignored, instead of being an error. Default false.
     pub ignores_trailing: bool,
 }
 
@@ -36,14 +35,14 @@ impl Default for ReaderOptions {
     }
 }
 
-/// Copies the front of the content to the target and returns how many bytes those are.
+/// Copies the front of the content to the target and returns the number of bytes copied.
 pub(super) fn copy_front(content: &[u8], target: &mut [u8]) -> usize {
     let count = content.len().min(target.len());
     target[..count].copy_from_slice(&content[..count]);
     count
 }
 
-/// Decoded bytes below which the limit of the ratio says nothing.
+/// Decoded bytes below which the limit of the ratio does not apply.
 const RATIO_FREE_BYTES: u64 = 1 << 20;
 
 impl ReaderOptions {
@@ -53,7 +52,7 @@ impl ReaderOptions {
         }
     }
 
-    /// Checks what a stream comes to after `stored_bytes` of it.
+    /// Checks the decoded bytes of a stream after `stored_bytes` of it.
     pub(super) fn check(&self, content_bytes: u64, stored_bytes: u64) -> Result<()> {
         let limit = |what, limit_bytes| {
             Err(Error::Limit {
@@ -96,7 +95,7 @@ impl Frame {
     }
 }
 
-/// Makes an error count from the start of the stream, given where its frame begins.
+/// Makes an error count from the start of the stream, from the place of its frame.
 pub(super) fn placed(error: Error, offset: u64) -> Error {
     match error {
         Error::Unsupported { what } => Error::Unsupported {
@@ -106,7 +105,7 @@ pub(super) fn placed(error: Error, offset: u64) -> Error {
     }
 }
 
-/// Checks a frame that is said to be one skippable frame.
+/// Checks a frame whose header says that it is one skippable frame.
 fn check_skippable(stored: &[u8], content: &[u8]) -> Result<()> {
     let (mut walk, mut walked) = Walk::begin();
     while let Walked::Read { at, bytes } = walked {
@@ -123,14 +122,14 @@ fn check_skippable(stored: &[u8], content: &[u8]) -> Result<()> {
     Err(Error::corrupt(STREAM, 0, expected, found))
 }
 
-/// Frames on their way through the workers.
+/// Frames in the workers' queue.
 pub struct Frames {
     stage: Stage<Frame, Frame, Workspace>,
     spare: VecDeque<Frame>,
 }
 
 impl Frames {
-    /// Makes room for two frames a worker, and two.
+    /// Makes room for two frames for each worker, and two more.
     pub fn new(pool: &Pool, limits: DecoderLimits) -> Result<Frames> {
         let capacity = 2 * pool.worker_count().max(1) + 2;
         let work = move |workspace: &mut Workspace, mut frame: Frame| {
@@ -152,7 +151,7 @@ impl Frames {
         self.spare.pop_front().unwrap_or_default()
     }
 
-    /// Lets go of the buffers that nobody uses; returns whether there were any.
+    /// Releases the unused buffers; returns whether there were any.
     pub fn release_spare(&mut self) -> bool {
         let had_spare = !self.spare.is_empty();
         self.spare = VecDeque::new();
@@ -191,7 +190,7 @@ impl Frames {
     }
 }
 
-/// Gives a vector the length, without clearing what is there.
+/// Gives a vector the length, without clearing its old bytes.
 pub fn set_length(bytes: &mut Vec<u8>, length: usize) -> Result<()> {
     bytes.truncate(length);
     let taken = bytes.try_reserve_exact(length - bytes.len());

@@ -32,7 +32,7 @@ pub struct Drain {
     pub picker: Arc<Picker>,
     /// Gone when the writer is, so that the stage ends.
     pub feed: Weak<Feed>,
-    /// How long a frame buffer is.
+    /// The length of a frame buffer.
     pub frame_bytes: usize,
 }
 
@@ -58,10 +58,10 @@ impl Drain {
             state.has_ended = true;
             std::mem::take(&mut state.parts)
         });
-        // Only now is the stage closed: whoever finds it closed finds the failure as well.
+        // Only now is the stage closed: a thread that finds it closed finds the failure as well.
         drop(self.results);
         drop(parts);
-        // Those who wait for a buffer of theirs have it now.
+        // Threads that wait for one of these buffers have it now.
         self.shared.change(|_| {});
         (sink, drained)
     }
@@ -118,13 +118,13 @@ impl Drained {
         Ok(())
     }
 
-    /// Writes the frame that says that this is a stream of zstd, where no other does.
+    /// Writes the empty frame that marks a stream of zstd, where no other frame does.
     fn put_empty(&mut self, sink: &mut impl Write) -> Result<()> {
         self.put(sink, &EMPTY_FRAME)?;
         self.note(Entry {
             stored_bytes: EMPTY_FRAME.len() as u32,
             content_bytes: 0,
-            // Of no bytes, as any other check is of the content.
+            // The check is of the content, here of no bytes.
             check: xxhash_rust::xxh64::xxh64(&[], 0) as u32,
         });
         Ok(())
@@ -147,7 +147,7 @@ impl Drained {
     }
 
     fn note(&mut self, entry: Entry) {
-        // One more than a table may hold says that there will be none.
+        // One entry more than a table may hold shows that there will be no table.
         if self.table.entries.len() <= SEEK_TABLE_ENTRIES_MAX {
             self.table.entries.push(entry);
         }
@@ -162,7 +162,7 @@ impl Drained {
     }
 }
 
-/// Writes all of some slices, however many the sink takes at once.
+/// Writes all of some slices, for any number that the sink takes at once.
 fn write_all_vectored(sink: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
     while !slices.is_empty() {
         match sink.write_vectored(slices) {

@@ -1,13 +1,13 @@
 //! Blocks on their way to the workers: the owner of their bytes, and the thread that hands them on.
 //!
 //! A block of a synchronous call is a copy, so that the caller may go on with its bytes at once. A block of an
-//! asynchronous call lies in the caller's own buffer, which the call took over. Nothing is copied, and the buffer comes
+//! asynchronous call lies in the caller's own buffer, which the call took over. That buffer is not copied, and it comes
 //! back when its last block is compressed.
 //!
 //! A synchronous call hands on its own blocks, and waits for a free frame buffer for each. Nobody waits for an
-//! asynchronous one. Bytes without a frame buffer are left as parts. The thread that frees a frame buffer, which is the
-//! I/O thread, sends it out again with the next block. Blocks leave in the order of the calls. A synchronous call waits
-//! for the parts before it, and a part's block is taken and submitted under one lock.
+//! asynchronous call. Its bytes without a frame buffer stay behind as parts. The I/O thread, which frees frame buffers,
+//! sends each out again with the next block. Blocks leave in the order of the calls. A synchronous call waits for the
+//! parts before it, and a part's block is taken and submitted under one lock.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,7 +55,7 @@ impl Raw {
     ///
     /// # Panics
     ///
-    /// If a caller's buffer is shorter than it was when it was handed over.
+    /// If a caller's buffer is shorter than at the start of the call.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Raw::Own(bytes) => bytes,
@@ -64,7 +64,7 @@ impl Raw {
     }
 }
 
-/// A block of a caller's buffer; whoever waits for the buffer is woken when it is let go.
+/// A block of a caller's buffer; a thread that waits for the buffer is woken when the block releases it.
 pub struct Lent {
     /// There until it is dropped.
     buffer: Option<Buffer>,
@@ -81,7 +81,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // First let go, then wake; and not under the lock, for it may be the last who holds it.
+        // First release, then wake; and not under the lock, because this may be the last owner.
         drop(self.buffer.take());
         self.shared.change(|_| {});
     }
@@ -103,7 +103,7 @@ impl Part {
         self.range.len().div_ceil(self.block_bytes) as u64
     }
 
-    /// Cuts off the next block; tells whether it was the last.
+    /// Cuts off the next block; returns whether it was the last.
     fn cut(&mut self, shared: &Arc<Shared>) -> (Lent, bool) {
         let end = self.range.end.min(self.range.start + self.block_bytes);
         let lent = Lent {
@@ -116,7 +116,7 @@ impl Part {
     }
 }
 
-/// Hands blocks to the workers, from whichever thread has one and a frame buffer for it.
+/// Hands blocks to the workers, from any thread that has one and a frame buffer for it.
 pub struct Feed {
     submitter: Mutex<Submitter<Job, Piece, Workspace>>,
     shared: Arc<Shared>,
@@ -167,7 +167,7 @@ impl Feed {
         let outlook = part.outlook;
         let (lent, is_last) = part.cut(&self.shared);
         if is_last {
-            // The block holds the buffer as well, so this is not where it is dropped.
+            // The block holds the buffer as well, so the buffer is not dropped here.
             state.parts.pop_front();
         }
         Some(Job::Block {
@@ -188,7 +188,7 @@ impl Feed {
         submitter.try_submit(job).map_err(|refused| {
             // There is a place for every frame buffer, one for a flush and one for the end.
             assert!(matches!(refused, Refused::Closed(_)), "a ring too small");
-            // The I/O thread took its end of the stage away, because it failed, or after a fork.
+            // The I/O thread closed its end of the stage, because it failed, or after a fork.
             let failure = self.shared.failure();
             failure.unwrap_or_else(|| Error::Poisoned {
                 what: "the stream".to_string(),

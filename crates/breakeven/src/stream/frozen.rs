@@ -1,8 +1,8 @@
 //! The deterministic choice: a profile that does not learn, and prices that do not move.
 //!
-//! Each block's method follows from its bytes, its hints and the fixed inputs, by the one rule of `decide`. No clock
-//! and no neighbour is asked. So a stream is the same bytes every time, for any number of workers and any speed of the
-//! link.
+//! Each block's method follows from its bytes, its hints and the fixed inputs, by the one rule of `decide`. It reads no
+//! clock and no neighbouring block. So a stream is the same bytes every time, for any number of workers and any speed
+//! of the link.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,32 +18,32 @@ use super::price::{Goal, held_seconds_per_byte_second};
 /// The link of a goal without prices of its own, unless the caller gives one: Gigabit Ethernet (Hirsch 2017, chapter
 /// 5).
 const LINK_USUAL: BytesPerSecond = BytesPerSecond(117e6);
-/// Its workers: those of the pool may be more or fewer, which must not change its bytes.
+/// The workers of such a goal. The pool may have more or fewer, which must not change the bytes.
 const WORKERS_USUAL: usize = 4;
 
 /// The inputs that pick a stream's methods when nothing may change.
 #[derive(Clone, Debug)]
 pub struct Frozen {
-    /// The methods to pick from. Of several at the same cost the one that decodes sooner is taken.
+    /// The methods to pick from. Among several at the same cost, the fastest to decode is taken.
     pub arms: Vec<Method>,
-    /// The profile of the methods. Saved and loaded again it is the same (`decide::learned`).
+    /// The profile of the methods. It is the same after saving and loading (`decide::learned`).
     pub profile: Profile,
     /// The price of a worker's second and of a byte.
     pub prices: Prices,
-    /// How long blocks are held, where no hint tells.
+    /// The time for which blocks are held, unless a hint gives it.
     pub held: Seconds,
-    /// How often they are read, where no hint tells.
+    /// Their number of reads, unless a hint gives it.
     pub reads: f64,
 }
 
 impl Frozen {
     /// Makes the choice for a goal from the library's own figures: the shipped profile, and the fastest end for 4
-    /// workers before `link`. Without `link` it is Gigabit Ethernet (117 MB/s).
+    /// workers before `link`. The default link is Gigabit Ethernet (117 MB/s).
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for [`Goal::Within`]: a promise of time is kept by the clock alone. The same for
-    /// [`Goal::Energy`], whose prices are those of a machine.
+    /// [`Error::Invalid`] for [`Goal::Within`], because only a clock can keep a promised time. The same for
+    /// [`Goal::Energy`], whose prices are those of one machine.
     ///
     /// # Panics
     ///
@@ -82,7 +82,7 @@ impl Frozen {
         Ok(frozen)
     }
 
-    /// Makes the choice that spends as much of `workers` workers' time as a link of this speed leaves them. A worker's
+    /// Makes the choice that spends as much of `workers` workers' time as a link of this speed allows. A worker's
     /// second costs `1 / workers` and a second of the link 1, half of each (lambda 1/2 of `docs/model.md`). The workers
     /// of the pool may be more or fewer.
     ///
@@ -177,7 +177,7 @@ mod tests {
         ARMS.map(|it| it.parse().unwrap()).to_vec()
     }
 
-    /// A profile that has seen something of every class.
+    /// A profile with observations of every class.
     fn profile(random: &mut fastrand::Rng) -> Profile {
         let mut profile = Profile::default();
         for class in Class::all_content() {
@@ -271,7 +271,7 @@ mod tests {
                 }
                 streams.push(first);
             }
-            // It does choose: a slower link is worth more work.
+            // The choice has an effect: a slower link is worth more work.
             unlike += usize::from(streams[0].len() < streams[2].len());
         }
         println!("{tried} streams; of {unlike} seeds the slow link's is smaller");

@@ -1,46 +1,45 @@
-//! The choice of blocks to classify: all, as long as that takes next to nothing beside the rest.
+//! The choice of blocks to classify: all, while that takes almost no time beside the rest.
 //!
-//! Behind a fast link a block is through in a tenth of a millisecond, and finding its class takes half as long again.
-//! So classifying has a share of the workers' time. Where it would take more, only some blocks are classified; a block
-//! that looks the same at a glance as one of the last kinds gets its class. Files take turns in an archive, so the kind
-//! of the last block alone will not do.
+//! Behind a fast link a block passes in a tenth of a millisecond, and finding its class takes half as long again. So
+//! classifying has a share of the workers' time. Where it would take more, only some blocks are classified. Another
+//! block gets the class of one of the last kinds, if a glance finds them alike. In an archive, files alternate, so the
+//! kind of the last block alone is not enough.
 //!
-//! Not here: what a class means, and clocks.
+//! Not here: the meaning of a class, and clocks.
 
 use crate::decide::Class;
 use crate::units::Seconds;
 
-/// Share of the workers' time that classifying may take of kinds that were seen before.
+/// The share of the workers' time for classifying kinds that were seen before.
 const SHARE: f64 = 0.005;
-/// Share that it may take of kinds that were not.
+/// The share for kinds that were not.
 const NEW_SHARE: f64 = 0.01;
-/// Blocks after which one of a kind is classified whatever it costs.
+/// Blocks after which one of a kind is classified at any cost.
 const BLOCKS_MAX: f64 = 64.0;
-/// New kinds that may follow each other before their share of the time is gone.
+/// New kinds that may follow each other before their share of the time is used up.
 const NEW_MAX: f64 = 4.0;
 /// Kinds that are remembered.
 const KINDS_MAX: usize = 8;
-/// Bytes looked at, in places of a word each.
+/// Places that are looked at, a word each.
 const PLACES: usize = 32;
 const WORD_BYTES: usize = 8;
-/// Two blocks of one kind differ by so many values, more or fewer, among 256 bytes looked at. Noise shows 162 values, 6
-/// more or fewer from block to block.
+/// The most by which the number of distinct values, among 256 bytes looked at, may differ between two blocks of one
+/// kind. Noise shows 162 values, 6 more or fewer from block to block.
 const VALUES_APART: u32 = 20;
-/// How many of them may have gone from one eighth of the values to another, counted where they left and
-/// where they came. Blocks of one file of prose, records or numbers differ by 14 to 62 on the median,
-/// prose and records by 100 to 400.
+/// The most bytes that may have moved from one eighth to another, counted at both ends. Blocks of one file of prose,
+/// records or numbers differ by 14 to 62 on the median, prose and records by 100 to 400.
 const EIGHTHS_APART: u32 = 80;
 
-/// The look of 256 bytes of a block.
+/// A sample of 256 bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance {
     /// Different values among them.
     values: u32,
-    /// How many have the first eighth of all values, and so on.
+    /// Bytes in the first eighth of all values, and so on.
     eighths: [u16; 8],
 }
 
-/// The last kinds of blocks, and for how many more of each its class will do.
+/// The last kinds of blocks, each with the number of further blocks that its class still serves.
 #[derive(Debug, Default)]
 pub struct Habit {
     /// The latest last.
@@ -62,7 +61,7 @@ impl Glance {
     /// Looks at a block.
     ///
     /// # Cost
-    /// That of reading 32 words and counting their bytes.
+    /// The time to read 32 words and to count their bytes.
     pub fn of(block: &[u8]) -> Glance {
         let mut seen = [0_u64; 4];
         let mut eighths = [0; 8];
@@ -76,10 +75,10 @@ impl Glance {
             count(block);
         } else {
             let slot = block.len() / PLACES;
-            // All are read before any is counted: a block is not in the caches, and so the reads overlap.
+            // All are read before any is counted: a block is not in the caches, so the reads overlap.
             let mut words = [[0; WORD_BYTES]; PLACES];
             for (index, word) in words.iter_mut().enumerate() {
-                // A different place in each slot, so that a header is not all that is seen.
+                // The place differs from slot to slot, so that headers are not the only bytes seen.
                 let jitter = (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
                 let offset = index * slot + jitter as usize % (slot - WORD_BYTES + 1);
                 word.copy_from_slice(&block[offset..][..WORD_BYTES]);
@@ -104,8 +103,7 @@ impl Glance {
 }
 
 impl Habit {
-    /// Returns the assumed class of a block, if it need not be classified, where a block gets so much of the workers'
-    /// time.
+    /// Returns the assumed class of a block that need not be classified, given the workers' time for a block.
     pub fn class_of(&mut self, glance: &Glance, of_block: Seconds) -> Option<Class> {
         let seconds = self.seconds?;
         self.credit = (self.credit + NEW_SHARE * of_block.0).min(NEW_MAX * seconds);
@@ -118,7 +116,7 @@ impl Habit {
         Some(kind.class)
     }
 
-    /// Returns the place of the kind that looks most like a block, and whether that is like enough.
+    /// Returns the place of the kind most like a block, and whether it is near enough.
     fn nearest(&self, glance: &Glance) -> Option<(usize, bool)> {
         let kinds = self.kinds.iter().enumerate();
         let order = |kind: &Kind| (!kind.glance.is_like(glance), kind.glance.distance(glance));
@@ -126,14 +124,14 @@ impl Habit {
         Some((place, kind.glance.is_like(glance)))
     }
 
-    /// Learns the class of a block and the time of finding it, where a block gets so much of the workers' time.
+    /// Learns the class of a block and the time of finding it, given the workers' time for a block.
     pub fn learn(&mut self, glance: Glance, class: Class, taken: Seconds, of_block: Seconds) {
         const KEPT: f64 = 0.75;
         let before = self.seconds.unwrap_or(taken.0);
         let seconds = KEPT * before + (1.0 - KEPT) * taken.0;
         self.seconds = Some(seconds);
         let blocks = (seconds / (SHARE * of_block.0)).ceil();
-        // Rounded to nothing where blocks take for ever, as before the first.
+        // Rounded to 0 where blocks take for ever, as before the first.
         let left = (blocks.clamp(1.0, BLOCKS_MAX) as u32).saturating_sub(1);
         match self.nearest(&glance) {
             Some((place, true)) => drop(self.kinds.remove(place)),
@@ -223,7 +221,7 @@ mod tests {
         let mut habit = Habit::default();
         let mut classified = 0;
         for index in 0..10_000_usize {
-            // Each in an eighth of its own, and no more kinds remembered than turn up between.
+            // Each kind lies in its own eighth, and no more kinds are remembered than turn up between.
             let bytes: Vec<u8> = (0..256)
                 .map(|it| (index * 37 % 251 + it / 32 * 7) as u8)
                 .collect();

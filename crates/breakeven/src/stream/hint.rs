@@ -1,12 +1,12 @@
 //! The caller's knowledge of its bytes: hints on ranges of a stream, and their sum for a block.
 //!
-//! A hint is a record of 32 bytes: a range, a type and a payload of 14 bytes, as in Lustre's
-//! `llapi_ladvise` (Hirsch 2017, section 3.3). A type that this version does not know is ignored, so
-//! that a program may give hints to libraries older than itself.
+//! A hint is a record of 32 bytes: a range, a type and a payload of 14 bytes, as in Lustre's `llapi_ladvise` (Hirsch
+//! 2017, section 3.3). A type that this version does not know is ignored. So a program may give hints to an older
+//! library.
 //!
-//! No hint names a method. "No compression" leaves one candidate. The others are numbers of the block's life (how often
-//! it is read, how long it is held) or of the workers (the application's own share of them). The one rule of `decide`
-//! goes by their cost, and the controller gets them as an [`Outlook`].
+//! No hint names a method. "No compression" leaves one candidate. The others are numbers. Some belong to the block's
+//! life: how often it is read, how long it is held. One is the application's own share of the workers. The one rule of
+//! `decide` prices them, and the controller gets them as an [`Outlook`].
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ pub struct Hint {
     pub range: Range<u64>,
     /// Its type.
     pub number: u16,
-    /// The payload as the type defines it, numbers in the order of this machine; the rest zeros.
+    /// The payload as the type defines it, numbers in this machine's byte order; the rest is zeros.
     pub payload: [u8; PAYLOAD_BYTES],
 }
 
@@ -44,10 +44,10 @@ pub struct Hint {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Advice {
-    /// Type 1, no payload: compressing is in vain, for the bytes are compressed or random already.
+    /// Type 1, no payload: compressing is in vain, because the bytes are already compressed or random.
     NoCompression,
-    /// Type 2, no payload: kept and read, and never written again. Held for a year, and read 3 times,
-    /// as data on common servers is.
+    /// Type 2, no payload: kept and read, and never written again. Such bytes are held for a year and read 3 times, as
+    /// data on common servers is.
     WriteOnce,
     /// Type 3, payload: 8 bytes, an f64: read often, so many times for each write.
     Hot {
@@ -67,11 +67,11 @@ pub enum Advice {
     },
 }
 
-/// How long what is written once is held.
+/// The time for which bytes are held that are written once.
 const WRITE_ONCE_HELD: Seconds = Seconds(365.0 * SECONDS_PER_DAY);
-/// How often it is read: 2 to 4 times (Kothiyal 2009, section 5.6).
+/// Their reads: 2 to 4 (Kothiyal 2009, section 5.6).
 const WRITE_ONCE_READS: f64 = 3.0;
-/// The most reads and days that a hint may tell: what is beyond is a mistake.
+/// The most reads and days of a hint: larger numbers are mistakes.
 const READS_MAX: f64 = 1e9;
 const DAYS_MAX: f64 = 1e6;
 const SECONDS_PER_DAY: f64 = 86_400.0;
@@ -97,12 +97,12 @@ impl Hint {
         }
     }
 
-    /// Returns what it says, `None` for a type that this version does not know.
+    /// Returns the advice; `None` for a type that this version does not know.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a value that is no number or below 0, more than 10^9 reads, more than 10^6 days, or a share above
-    /// 1.
+    /// `Invalid` for a value that is not a number or below 0, more than 10^9 reads, more than 10^6 days, or a share
+    /// above 1.
     pub fn advice(&self) -> Result<Option<Advice>> {
         let value = f64::from_ne_bytes(*self.payload.first_chunk().expect("8 of 14 bytes"));
         let amount = |most: f64| {
@@ -140,8 +140,7 @@ pub struct Outlook {
     pub reads_per_write: Option<f64>,
     /// The time for which it is held, where a hint gives it.
     pub held: Option<Seconds>,
-    /// The share of the time it takes uncompressed in which the application has the processors, 0 to
-    /// 1.
+    /// The share of the block's uncompressed time in which the application has the processors, 0 to 1.
     pub asynchronism: f64,
 }
 
@@ -181,14 +180,14 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Takes a hint. A range without bytes says nothing.
+    /// Adds a hint; a range without bytes has no effect.
     pub fn take(&mut self, range: Range<u64>, advice: Advice) {
         if !range.is_empty() {
             self.given.push((range, advice));
         }
     }
 
-    /// Returns what holds for the byte at a place, and up to where.
+    /// Returns the outlook for the byte at a place, and the end of its validity.
     pub fn at(&self, place: u64) -> (Outlook, u64) {
         let (mut outlook, mut end) = (Outlook::default(), u64::MAX);
         for (range, advice) in &self.given {
@@ -202,7 +201,7 @@ impl Hints {
         (outlook, end)
     }
 
-    /// Forgets what is about bytes before a place alone.
+    /// Forgets hints that end before a place.
     pub fn forget_before(&mut self, place: u64) {
         self.given.retain(|(range, _)| range.end > place);
     }

@@ -1,5 +1,5 @@
-//! The bytes of a stream as they come: a window on the source that grows up to a bound, and the
-//! place in the stream where it begins.
+//! The incoming bytes of a stream: a window on the source that grows up to a bound, and the window's place in the
+//! stream.
 
 use std::io::{ErrorKind, Read};
 
@@ -15,7 +15,7 @@ pub struct Input<R> {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Where in the stream the window begins.
+    /// The window's start in the stream.
     offset: u64,
     has_ended: bool,
 }
@@ -36,7 +36,7 @@ impl<R: Read> Input<R> {
         self.source
     }
 
-    /// Returns what was read and not yet consumed.
+    /// Returns the bytes that were read and not yet consumed.
     pub fn window(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -53,7 +53,7 @@ impl<R: Read> Input<R> {
         self.offset += bytes as u64;
     }
 
-    /// Reads until the window has `bytes` bytes, or the source ends; tells whether it has.
+    /// Reads until the window has `bytes` bytes, or the source ends; returns whether it has them.
     pub fn fill_to(&mut self, bytes: usize) -> Result<bool> {
         while self.end - self.start < bytes {
             if !self.fill_more(bytes)? {
@@ -63,7 +63,7 @@ impl<R: Read> Input<R> {
         Ok(true)
     }
 
-    /// Reads once, with room for a window of `bytes`; tells whether anything came.
+    /// Reads once, with room for a window of `bytes`; returns whether anything came.
     pub fn fill_more(&mut self, bytes: usize) -> Result<bool> {
         if self.has_ended {
             return Ok(false);
@@ -96,7 +96,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Moves on by `bytes`, however far that is; tells whether the source had as many.
+    /// Moves on by `bytes`, at any distance; returns whether the source had as many.
     pub fn skip(&mut self, bytes: u64) -> Result<bool> {
         let mut left = bytes;
         loop {

@@ -5,11 +5,11 @@
 //! ```
 //!
 //! A row of short frames ([`super::Writer`]) may have a method of its own for each MiB and is decoded in parallel. A
-//! long frame finds repeats over megabytes. A file that is kept wants the second.
+//! long frame finds repeats over megabytes. A file that is kept needs the second.
 //!
 //! Promises: one standard frame with its checksum, and nothing before it. The frame states the length of the content
-//! where that is known or is less than [`EARLY_BYTES`]. The bytes do not depend on the number of workers. A content
-//! that goes on beyond its stated length goes on in another frame; one that ends before it is an error.
+//! where that is known or below [`EARLY_BYTES`]. The bytes do not depend on the number of workers. Content beyond the
+//! stated length goes into another frame; content that ends before it is an error.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,18 +30,17 @@ use super::books::SeenLink;
 use super::pace::{JOB_BYTES_MAX, Job, Pacer, Standing};
 use super::writer::Summary;
 
-/// Content that is held back where its length is not known, since a short one is then stated.
+/// Content of unknown length that is held back, since a short length can then be stated.
 pub const EARLY_BYTES: usize = 1 << 20;
-/// Bytes of a piece that goes to the sink at once: what libzstd makes of a block and some.
+/// Bytes of a piece that goes to the sink at once: the output of libzstd for a block, and some.
 const PIECE_BYTES: usize = 256 << 10;
-/// Bytes that the sink is given at a time, so that a slow one shows soon.
+/// Bytes for the sink at a time, so that a slow one shows soon.
 const PART_BYTES: usize = 64 << 10;
 /// The rest of a piece is enough for the encoder to do something.
 const ROOM_BYTES_MIN: usize = 16;
-/// Zeros behind each other before the rest of them goes past the workers, which their jobs are ended for: a job of
-/// level 3.
+/// Consecutive zeros after which the workers' jobs end and the further zeros bypass the workers: a job of level 3.
 const ZEROS_BYTES_MIN: u64 = 8 << 20;
-/// Pieces that may wait for the sink: 4 MiB, so that a job of a slow link is out of the workers' way.
+/// Pieces that may wait for the sink: 4 MiB, so that a job for a slow link does not block the workers.
 const PIECES: usize = 16;
 /// The window where the level follows a link. With 4 MiB a tar of documents and sources took 5 % more bytes by level 3,
 /// in the same time.
@@ -74,9 +73,9 @@ const WINDOW_LOG_FAR: u32 = 24;
 pub struct LongWriter<S: Write + Send + 'static> {
     options: LongOptions,
     encoder: Option<LongEncoder>,
-    /// Content before the first frame is begun.
+    /// Content before the start of the first frame.
     early: Vec<u8>,
-    /// The bytes that are to go to the sink, as far as it is filled.
+    /// The bytes for the sink, as far as the piece is filled.
     piece: Vec<u8>,
     filled: usize,
     pieces: Option<Pieces>,
@@ -100,7 +99,7 @@ struct Paced {
     job: Option<Job>,
     /// Bytes of content in the job so far.
     filled: usize,
-    /// Bytes that will come, if that is known.
+    /// Bytes to come, if that is known.
     pledged: Option<u64>,
     compressor: Compressor,
     /// Bytes by each level.
@@ -111,14 +110,14 @@ struct Paced {
 #[derive(Clone, Copy, Default)]
 struct Sunk {
     bytes: u64,
-    /// For how long it was at it, but for the part that it is at.
+    /// The time of its writes, without the current part.
     took: Duration,
-    /// When it was given the part that it is at.
+    /// When it got its current part.
     since: Option<Instant>,
 }
 
 impl Sunk {
-    /// For how long it was at it.
+    /// The time of all its writes.
     fn sinking(&self) -> Duration {
         self.took + self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -131,7 +130,7 @@ impl Sunk {
     }
 }
 
-/// A buffer, and how far it is filled.
+/// A buffer, and its filled length.
 struct Piece {
     bytes: Vec<u8>,
     filled: usize,
@@ -183,8 +182,8 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         })
     }
 
-    /// Begins a stream whose levels follow a link, or a promised time. Its bytes then depend on the speed of things.
-    /// `content_bytes` is a hint.
+    /// Begins a stream whose levels follow a link, or a promised time. The bytes then depend on the speed of workers
+    /// and link. `content_bytes` is a hint.
     ///
     /// # Errors
     ///
@@ -214,25 +213,25 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         Ok(writer)
     }
 
-    /// Lets the first frame state that `content_bytes` come, for readers that decode a frame in one go. A content that
-    /// goes on beyond them goes on in another frame; one that ends before them is an error.
+    /// Lets the first frame state that `content_bytes` come, for readers that decode a frame in one go. Content beyond
+    /// them goes into another frame; content that ends before them is an error.
     pub fn stating(mut self, content_bytes: u64) -> LongWriter<S> {
         self.options.content_bytes = Some(content_bytes);
         self
     }
 
-    /// Returns how its frames are made.
+    /// Returns the options of its frames.
     pub fn options(&self) -> &LongOptions {
         &self.options
     }
 
-    /// Returns the level that most of the content went by so far.
+    /// Returns the level of most of the content so far.
     pub fn main_level(&self) -> i8 {
         let most = self.levels().into_iter().max_by_key(|it| it.1);
         most.map_or(self.options.level, |it| it.0)
     }
 
-    /// Returns the levels so far, each with the content that went by it.
+    /// Returns the levels so far, each with its content.
     pub fn levels(&self) -> Vec<(i8, u64)> {
         match &self.paced {
             Some(paced) => paced.levels.clone(),
@@ -240,7 +239,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         }
     }
 
-    /// Returns what the last hundredth of the link's time cost, where levels follow a link ([`Pacer::last_percent`]).
+    /// Returns the cost of the last hundredth of the link's time, where levels follow a link ([`Pacer::last_percent`]).
     pub fn last_percent(&self) -> Option<Seconds> {
         self.paced.as_ref()?.pacer.last_percent()
     }
@@ -250,7 +249,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         self.paced.as_ref()?.pacer.seen()
     }
 
-    /// Returns how many bytes the sink has taken since jobs are as light as they can be ([`Pacer::light_bytes`]).
+    /// Returns the bytes that the sink has taken since jobs became as light as possible ([`Pacer::light_bytes`]).
     pub fn light_bytes(&self) -> u64 {
         self.paced.as_ref().map_or(0, |it| it.pacer.light_bytes())
     }
@@ -279,7 +278,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
             let stated = self.options.content_bytes;
             let room = stated.map_or(u64::MAX, |all| all.saturating_sub(self.frame_content));
             if room == 0 {
-                // The source grew: what it states is written, and the rest is another frame.
+                // The source grew: the stated content is written, and the rest is another frame.
                 self.end_frame()?;
                 self.options.content_bytes = None;
                 self.begin()?;
@@ -322,7 +321,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
     fn begin(&mut self) -> Result<()> {
         let mut encoder = LongEncoder::begin(&self.options)?;
         if self.options.passes_zeros {
-            // Only then is it known how it is made.
+            // Only then are its options known.
             encoder.prepare()?;
         }
         self.encoder = Some(encoder);
@@ -379,7 +378,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         self.feed(&source[taken..])
     }
 
-    /// Hands content to the workers in jobs, each at the level that the pacer picks when it begins.
+    /// Hands content to the workers in jobs, each at the level that the pacer picks at its start.
     fn encode_paced(&mut self, mut source: &[u8]) -> Result<()> {
         while !source.is_empty() {
             let job = self.job(source)?;
@@ -408,11 +407,11 @@ impl<S: Write + Send + 'static> LongWriter<S> {
                 };
                 at += self.step(step)?.0;
             }
-            // All workers may be busy, and their jobs not handed out.
+            // All workers may be busy, and their jobs not yet handed out.
             while is_full && self.jobs_begun() == begun {
                 self.step(|encoder, room| encoder.end_job(&[], room))?;
             }
-            // A link that stands idle wants what there is.
+            // An idle link gets the bytes that are ready.
             if is_full && self.sunk().bytes == self.put_bytes {
                 self.put()?;
             }
@@ -430,7 +429,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         encoder.progress().jobs
     }
 
-    /// Returns the job that is being filled, or begins one for content that starts so.
+    /// Returns the job that is being filled, or begins one for content with this start.
     fn job(&mut self, source: &[u8]) -> Result<Job> {
         if let Some(job) = self.paced.as_ref().and_then(|paced| paced.job) {
             return Ok(job);
@@ -524,7 +523,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         }
     }
 
-    /// Returns why the I/O thread ended before its time.
+    /// Returns the error that ended the I/O thread early.
     fn fail(&mut self) -> Result<()> {
         let (_, outcome) = self.join()?;
         outcome.map(drop).and(Err(gone()))
@@ -568,7 +567,7 @@ fn write_pieces<S: Write>(
                 lock(sunk).end(part.len());
             }
             stored += filled as u64;
-            // Nobody takes it back at the end.
+            // At the end there is nobody to take it back.
             let _ = used.try_send(bytes);
         }
         sink.flush().map_err(sink_error)?;
@@ -673,7 +672,7 @@ mod tests {
         }
     }
 
-    /// Zeros behind a job of zeros go past the workers: of any length and at any place, between data and at both ends.
+    /// Zeros behind a job of zeros bypass the workers: of any length and at any place, between data and at both ends.
     #[test]
     fn zeros_go_past_the_workers_and_come_back() {
         const MIB: usize = 1 << 20;
@@ -727,7 +726,7 @@ mod tests {
         assert_eq!(tried, 21);
     }
 
-    /// Where there is another length than stated, no worker, or nothing that may go past them.
+    /// The cases are another length than stated, no worker, and nothing that may bypass the workers.
     #[test]
     fn zeros_that_do_not_go_past_the_workers_are_content_as_any_other() {
         const MIB: usize = 1 << 20;

@@ -1,15 +1,15 @@
 //! The write path: bytes in, a row of standard frames out, and back.
 //!
-//! A [`Writer`] cuts its input into blocks, compresses them on the workers of a pool and writes the frames in order
-//! from a thread of its own. So compressing and writing overlap (Hirsch 2017, section 3.2). Stock tools decode its
-//! output: `docs/format.md` shows the bytes.
+//! A [`Writer`] cuts its input into blocks and compresses them on the workers of a pool. A thread of its own writes the
+//! frames in order. So compressing and writing overlap (Hirsch 2017, section 3.2). Stock tools decode its output:
+//! `docs/format.md` shows the bytes.
 //!
 //! A [`Reader`] takes any row of standard frames as it comes, a [`SeekableReader`] a file with a seek table from any
 //! byte on. Both decode on the workers of a pool.
 //!
 //! Promises: frames are in order and whole. Memory is bounded by a formula. An error of the sink or of a worker ends
 //! every wait and is reported once. An unfinished stream has no seek table. No input makes a reader panic or take
-//! memory beyond its formula; it hands out the right bytes or an error.
+//! memory beyond its formula. It returns the right bytes or an error.
 #![deny(unsafe_code)]
 
 mod books;

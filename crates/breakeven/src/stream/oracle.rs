@@ -9,14 +9,14 @@
 //! ```
 //!
 //! lambda is the price of a worker's time against the link's. At the best price two choices tie. Mixing them block by
-//! block meets the bound to within a block or so where the buffers hide the slower one. Where one block takes longer
-//! than all buffers last, the ordered link waits for it, and a mix may end later than one method for all. So the
-//! rounded choice is an upper bound, and not always a good one.
+//! block meets the bound to within a block or so, if the buffers hide the slower one. If one block takes longer than
+//! all buffers last, the ordered link waits for it. A mix may then end later than one method for all. So the rounded
+//! choice is an upper bound, and not always a good one.
 //!
-//! The fluid problem sets any block's work off against any other's time on the link. With `F` frames a pipeline cannot:
-//! block `k` starts when block `k - F` is written. Cut the row into groups. The time from the start of a group's first
-//! block until `F - 1` blocks before its end are written holds work and writes of all blocks until there. It lies
-//! before the next group's start. So
+//! The fluid problem balances any block's work against any other's time on the link. A pipeline with `F` frames cannot:
+//! block `k` starts when block `k - F` is written. Cut the row into groups. Take the time from the start of a group's
+//! first block until `F - 1` blocks before its end are written. It holds the work and the writes of all blocks until
+//! there. It lies before the next group's start. So
 //!
 //! ```text
 //! T >= sum over groups of LB(the group but for its last F - 1 blocks; the last group whole)
@@ -40,7 +40,7 @@ pub struct Fastest {
     pub lower_bound: f64,
     /// The price of a worker's time at which the bound is reached.
     pub price: f64,
-    /// The choice that mixes the best two at that price, and how it goes.
+    /// The choice that mixes the best two at that price, and its run.
     pub rounded: Run,
 }
 
@@ -99,8 +99,8 @@ fn sums(pipeline: &Pipeline, rows: &[Vec<Cost>], arms: &[usize]) -> Sums {
     sums
 }
 
-/// Returns the frames that lie between a block's start and that of the block which waits for its buffer. There is no
-/// end of them where the sink holds some, as small as they may be.
+/// Returns the frames between a block's start and that of the block which waits for its buffer. Their number has no
+/// bound where the sink holds some, since they may be very small.
 fn frames_held(pipeline: &Pipeline) -> usize {
     match pipeline.hidden_bytes > 0.0 {
         true => usize::MAX,
@@ -130,9 +130,9 @@ fn cuts(count: usize, frames: usize) -> impl Iterator<Item = Vec<Range<usize>>> 
 struct Dual {
     /// Seconds below which no schedule of them ends.
     value: f64,
-    /// The price of a worker's time at which that is so.
+    /// The price of a worker's time for that bound.
     price: f64,
-    /// The choices at both sides of the tie there.
+    /// The choices at both sides of the tie.
     dense: Vec<usize>,
     light: Vec<usize>,
 }
@@ -191,7 +191,7 @@ pub fn fastest(pipeline: &Pipeline, matrix: &Matrix) -> Fastest {
     }
 }
 
-/// Mixes two choices block by block so that work and time of the link keep step: the denser one for as long as the link
+/// Mixes two choices block by block, so that work and the link's time keep step. It takes the denser one while the link
 /// is behind by more than `ahead` seconds.
 fn mix(
     pipeline: &Pipeline,
@@ -218,7 +218,7 @@ fn mix(
 /// Returns the fewest bytes that a schedule within `budget` seconds can reach.
 ///
 /// A schedule that ends in time has `sum over groups of max(work, write) <= budget`. Take a price of `mu` bytes for a
-/// second and any mean `l work + (1 - l) write` in place of the larger of both. Then the rest is a choice block by
+/// second, and replace the larger of both by any mean `l work + (1 - l) write`. Then the rest is a choice block by
 /// block. Every `mu` and `l` gives a bound.
 ///
 /// # Cost
@@ -248,7 +248,7 @@ pub fn fewest_bytes(pipeline: &Pipeline, matrix: &Matrix, budget: f64) -> f64 {
                 .sum();
             outside + bytes - price * budget
         };
-        // Prices in bytes for a second, over all magnitudes that mean anything.
+        // Prices in bytes for a second, over all sensible magnitudes.
         peak(-20.0, 80.0, at).max(unlimited)
     };
     cuts(rows.len(), frames_held(pipeline))
@@ -261,8 +261,8 @@ const PEAK_STEPS: usize = 48;
 /// Halvings of the mean of work and write at each price.
 const MEAN_HALVINGS: usize = 16;
 
-/// Returns the most that a function reaches which rises up to some place and then falls, by golden
-/// section. A level stretch counts as rising.
+/// Returns the maximum of a function that rises up to some place and then falls, by golden section. A level stretch
+/// counts as rising.
 fn peak(mut low: f64, mut high: f64, at: impl Fn(f64) -> f64) -> f64 {
     let share = (5.0_f64.sqrt() - 1.0) / 2.0;
     let inner = |low: f64, high: f64| (high - share * (high - low), low + share * (high - low));
@@ -369,8 +369,8 @@ mod tests {
 
     #[test]
     fn equal_blocks_reach_the_bound_by_mixing() {
-        // The first is bound by the link (1 s a block), the second by its workers (2 s). Half of each takes two thirds
-        // of the better one's time.
+        // The first block is bound by the link (1 s a block), the second by its workers (2 s). Half of each takes two
+        // thirds of the better one's time.
         let row = vec![
             Cost {
                 work: 0.0,

@@ -1,20 +1,20 @@
 //! The level of each job of a long frame, so that workers and link keep each other busy.
 //!
-//! The bytes that were compressed and not yet taken by the sink are a queue: for so long the link has something to
-//! send. The chooser takes the levels at which a worker is through with the job in that time, and picks the one that
-//! stores least. A late job costs without end, and of levels within [`TIE_SHARE`] the lightest is taken. A long queue
-//! thus becomes smaller bytes and a short one lighter work. Where the balance lies between two levels, the jobs share
-//! their time between them. With a promised time, the rest of that time stands for the queue.
+//! The bytes that are compressed and not yet taken by the sink are a queue, and the link has something to send for its
+//! length. The chooser considers the levels at which a worker finishes the job in that time, and picks the one that
+//! stores least. A late job costs without end, and among levels within [`TIE_SHARE`] the lightest is taken. So a long
+//! queue becomes smaller bytes, and a short one lighter work. Where the balance lies between two levels, the jobs share
+//! their time between them. With a promised time, the rest of that time replaces the queue.
 //!
-//! The speed of a link that nobody gave shows in the time that the sink takes for its bytes. The link is assumed to be
-//! slow until then: on a fast one some ms are lost so, on a slow one a second would be.
+//! The speed of a link that was not given shows in the time that the sink takes for its bytes. Until then the link is
+//! assumed to be slow. That loses some ms on a fast link; the opposite would lose a second on a slow one.
 //!
 //! The time of a level follows from the core time of the last jobs, and from the profile's proportions between levels.
-//! So a change of the data is followed at the next job, over any number of levels, and a wait for the sink changes
-//! nothing. Where other programs want the processors a core second takes longer, by the time that threads waited for
-//! one beside it. That decides from the first jobs on.
+//! So the next job follows a change of the data, over any number of levels, and a wait for the sink changes nothing.
+//! Where other programs use the processors, a core second takes longer: by the time that threads waited for a core.
+//! This decides from the first jobs on.
 //!
-//! No clock is read here, and nothing is known of the data.
+//! Reads no clock, and knows nothing of the data.
 
 use std::collections::VecDeque;
 
@@ -29,10 +29,9 @@ use crate::units::{BytesPerSecond, Estimate, Seconds};
 /// The target that a long frame's levels follow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Over as soon as can be over a link of this speed (Hirsch's S1).
+    /// Ends as early as possible over a link of this speed (Hirsch's S1).
     Fastest(BytesPerSecond),
-    /// As small as can be in this factor of the time that the content takes uncompressed over such a link
-    /// (S2 and S3).
+    /// As small as possible within this factor of the content's uncompressed time over such a link (S2 and S3).
     Within(f64, BytesPerSecond),
 }
 
@@ -50,48 +49,49 @@ impl Pace {
 const LEVELS: [i8; 7] = [1, 3, 5, 6, 7, 9, 12];
 /// The share of the bytes, and so of the link's time, that is not worth more work.
 const TIE_SHARE: f64 = 0.02;
-/// Bytes a second of a link, over the workers, up to which a worker keeps up with each of the levels above on text. A
-/// stream begins there, before anything was measured.
+/// Speeds of a link, in bytes a second over the workers, up to which a worker keeps up with each of the levels above on
+/// text. A stream begins there, before any measurement.
 const LINKS: [f64; 6] = [6e7, 1.5e7, 8e6, 5e6, 3e6, 1e6];
-/// Bytes a second of a link, over the workers, below which looking for matches in all of the window pays. It takes 1 to
-/// 1.5 ns a byte and saves 15 to 20 % of the stored bytes, on a tar of documents and sources and on headers.
+/// The speed of a link, in bytes a second over the workers, below which searching the whole window for matches pays.
+/// The search takes 1 to 1.5 ns a byte. It saves 15 to 20 % of the stored bytes, on a tar of documents and sources and
+/// on headers.
 const FAR_LINK: f64 = 2e7;
-/// The shortest job: the first ones, so that the link begins soon.
+/// The shortest job, as the first ones are, so that the link begins soon.
 const JOB_BYTES_MIN: usize = 256 << 10;
-/// The longest job; the next ones see little of it. With 4 MiB a tar of documents and sources took 2 % more bytes; with
+/// The longest job; the next ones see little of it. With 4 MiB a tar of documents and sources took 2 % more bytes. With
 /// 32 MiB it took 4 % fewer, and three times the memory.
 pub const JOB_BYTES_MAX: usize = 8 << 20;
-/// The rest of a queue when a job that was picked by it is done, for jobs that take longer than expected.
+/// The rest of a queue at the end of a job that was picked by it, for jobs that take longer than expected.
 const QUEUE_SECONDS_KEPT: f64 = 0.005;
-/// The assumed speed of a link before it shows: a slow one, and level 3, with which most streams fare well.
+/// The assumed speed of a link before it shows: a slow one, at level 3, which suits most streams.
 const LINK_UNTOLD: BytesPerSecond = BytesPerSecond(12e6);
 const FIRST_UNTOLD: usize = 1;
 /// Bytes that a pipe may hold (man 7 pipe: pipe-max-size).
 const PIPE_BYTES: u64 = 1 << 20;
-/// Bytes a second that no sink takes which only holds them: a link that shows this speed is as slow at once.
+/// Bytes a second that a sink exceeds while it only holds the bytes: a link that shows less than this is slow at once.
 const SLOW_LINK: f64 = 4e7;
 /// Bytes that a sink may hold, and must have taken before it counts as fast. Linux lets the send buffer of a TCP
 /// connection grow to so many.
 const HELD_BYTES: u64 = 4 << 20;
-/// Bytes after which what was seen of a link counts half.
+/// Bytes after which observations of a link count half.
 const HALF_LIFE_BYTES: f64 = (256 << 10) as f64;
-/// The share of the time that a sink is at work when what it takes tells its speed.
+/// The share of time that a sink must be at work before its intake shows its speed.
 const BEHIND_SHARE: f64 = 0.5;
-/// How much faster a link is held to be after each job by which it was not behind.
+/// The factor by which the assumed speed of a link grows after each job without being behind.
 const GROWN: f64 = 1.25;
-/// Core seconds as expected from which something is learned: of the shortest job.
+/// The least expected core seconds of jobs to learn from: those of the shortest job.
 const LEARNED_SECONDS_MIN: f64 = 1e-3;
-/// Bytes of a job by a level that was not seen for so many jobs, one at a time, since its time is a guess. On some text
-/// it was five times that of others, and the link stood idle for 0.5 s.
+/// Bytes of a job by a level without recent jobs, one at a time, since its time is a guess. On some text it was five
+/// times that of others, and the link was idle for 0.5 s.
 const TRIED_BYTES: usize = 1 << 20;
 const KNOWN_JOBS: u32 = 32;
 /// The share of the knowledge of a level that is forgotten with each look.
 const FORGOTTEN: f64 = 0.05;
-/// Core seconds after which what threads waited for a core counts half: as many as some jobs of the longest take.
+/// Core seconds after which the observed waits for a core count half: as many as some of the longest jobs take.
 const CONTENTION_HALF_LIFE: f64 = 0.05;
 /// Weight of the last job in the mean.
 const LAST_WEIGHT: f64 = 0.25;
-/// The densest level's index, which only a promised time reaches. Its tables take 30 MB a worker more, and it saves 1
+/// The index of the densest level, which only a promised time reaches. Its tables take 30 MB a worker more. It saves 1
 /// to 2 % of the bytes for twice the core time.
 const DENSEST: usize = LEVELS.len() - 1;
 
@@ -100,7 +100,7 @@ const DENSEST: usize = LEVELS.len() - 1;
 pub struct Pacer {
     pace: Pace,
     workers: usize,
-    /// The densest that may be used.
+    /// The densest level that may be used.
     last: usize,
     jobs: u32,
     /// Picks among [`LEVELS`].
@@ -108,51 +108,51 @@ pub struct Pacer {
     /// Expected core seconds and stored bytes of a byte at each of them; only the proportions count.
     work: [f64; LEVELS.len()],
     shares: [f64; LEVELS.len()],
-    /// Bytes of content that shrinks, by the level picked.
+    /// Bytes of content that shrinks, for each picked level.
     picked: [f64; LEVELS.len()],
     /// The time of jobs over the expected time, as a mean; 0 until something is known.
     scale: f64,
-    /// The same of jobs of each level; what is not tried again approaches the mean.
+    /// The same of jobs of each level; a level without new jobs approaches the mean.
     scales: [f64; LEVELS.len()],
     /// The level of the last job that is done.
     latest: usize,
-    /// Jobs that were begun when one of each level was last seen done.
+    /// For each level, the jobs that were begun when one of it was last seen done.
     seen_at: [Option<u32>; LEVELS.len()],
     contention: Contention,
-    /// Bytes made of a byte, as a mean.
+    /// Stored bytes of a raw byte, as a mean.
     stored: f64,
     /// Jobs of content that shrinks since the last one that does not.
     usual: usize,
     /// Jobs that are not done, the latest last.
     begun: VecDeque<Begun>,
-    /// Core seconds that were expected of those that are done.
+    /// Expected core seconds of the finished jobs.
     done: f64,
-    /// Where it stood when the mean was last taken.
+    /// The state at the last update of the mean.
     learned: Learned,
     /// The evidence about a link of unknown speed.
     seen: Option<Seen>,
-    /// Bytes that the sink had taken when jobs became as light as they can be.
+    /// Bytes that the sink had taken when jobs became as light as possible.
     light_from: Option<u64>,
 }
 
-/// The bytes and times of a link, the latest weighing most.
+/// The bytes and times of a link, the latest with the most weight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     sums: Sums,
-    /// All looks in which the pipeline waited for the link; none of them fades.
+    /// All looks in which the pipeline waited for the link; they do not fade.
     all: Sums,
-    /// Bytes and seconds in all when it was last looked at.
+    /// Total bytes and seconds at the last look.
     last: (u64, f64),
     /// When that was.
     at: f64,
-    /// Whether it showed to a stream before.
+    /// Whether its speed is known from an earlier stream.
     was_shown: bool,
-    /// Whether it was ever the one that was waited for: until then it seems as fast as memory.
+    /// Whether the pipeline ever waited for it: until then it seems as fast as memory.
     was_behind: bool,
 }
 
 impl Seen {
-    /// Takes in how many bytes the sink took in all, and for how long it was at it.
+    /// Adds the total bytes that the sink has taken, and the time of its writes.
     fn see(&mut self, at: &Standing) {
         let new = (at.sunk_bytes - self.last.0) as f64;
         let took = at.sinking.0 - self.last.1;
@@ -161,7 +161,7 @@ impl Seen {
         self.at = at.now.0;
         if self.was_behind && !is_behind {
             if new > 0.0 {
-                // All that shows is that it takes more than it is given.
+                // This only shows that it takes more than it is given.
                 let fastest = self.sums.bytes * took / new;
                 self.sums.seconds = (self.sums.seconds / GROWN).max(fastest);
             }
@@ -179,7 +179,7 @@ impl Seen {
         }
     }
 
-    /// Returns the densest level before the speed shows: what a pipe cannot hold is not sent by a slow link.
+    /// Returns the densest level before the speed shows: a slow link does not send more than a pipe can hold.
     fn densest_untold(&self) -> usize {
         match self.last.0 < PIPE_BYTES {
             true => FIRST_UNTOLD,
@@ -187,15 +187,15 @@ impl Seen {
         }
     }
 
-    /// Returns the link's speed. None before it shows: a slow one does at once, and one that takes much may only hold
-    /// it.
+    /// Returns the link's speed; `None` before it shows. A slow one shows at once, and one that takes much may only
+    /// hold it.
     fn speed(&self) -> Option<BytesPerSecond> {
         let speed = self.sums.speed();
         let is_shown = self.was_shown || self.last.0 >= HELD_BYTES || speed.0 < SLOW_LINK;
         (is_shown && self.sums.bytes > 0.0).then_some(speed)
     }
 
-    /// Returns the link with its time for a byte in all: its speed is that of the last bytes.
+    /// Returns the link with its mean time for a byte; its speed is that of the last bytes.
     fn link(&self) -> Option<SeenLink> {
         let sums = if self.all.bytes > 0.0 {
             &self.all
@@ -210,29 +210,29 @@ impl Seen {
     }
 }
 
-/// How long core seconds take, the latest weighing most.
+/// The length of core seconds, the latest with the most weight.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contention {
     /// Seconds on a core, and of waiting for one.
     core: f64,
     waiting: f64,
-    /// Both in all when they were last looked at.
+    /// Both totals at the last look.
     last: Option<[f64; 2]>,
 }
 
 impl Contention {
-    /// Takes in the core seconds that the process has used in all, and for how long its threads waited for a core.
+    /// Adds the total core seconds of the process, and the total time that its threads waited for a core.
     pub fn see(&mut self, core: Seconds, waiting: Seconds) {
         let now = [core.0, waiting.0];
         let last = self.last.replace(now).unwrap_or(now);
         let [core, waiting] = [now[0] - last[0], now[1] - last[1]];
         let kept = f64::exp2(-core / CONTENTION_HALF_LIFE);
         self.core = kept * self.core + core;
-        // Threads that ended take theirs with them.
+        // Threads that ended take their shares with them.
         self.waiting = kept * self.waiting + waiting.max(0.0);
     }
 
-    /// Returns the seconds that pass for each core second: 1 where nobody else wants the cores.
+    /// Returns the seconds that pass for each core second: 1 where no other program uses the cores.
     pub fn stretch(&self) -> f64 {
         match self.core > 0.0 {
             true => 1.0 + self.waiting / self.core,
@@ -255,21 +255,21 @@ struct Begun {
 /// Where a stream stood.
 #[derive(Clone, Copy, Debug, Default)]
 struct Learned {
-    /// Core seconds, as they were and as expected.
+    /// Core seconds, observed and expected.
     core: f64,
     expected: f64,
     consumed: u64,
     produced: u64,
 }
 
-/// Where a stream stands when a job is to be picked.
+/// The state of a stream when a job is picked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Standing {
     /// Since the stream began.
     pub now: Seconds,
     /// Content that was handed to the workers.
     pub raw_bytes: u64,
-    /// Content that is to come, if that is known.
+    /// Content still to come, if that is known.
     pub left_bytes: Option<u64>,
     /// Bytes that workers have compressed so far.
     pub consumed_bytes: u64,
@@ -277,13 +277,13 @@ pub struct Standing {
     pub produced_bytes: u64,
     /// Bytes of these that the sink has taken.
     pub sunk_bytes: u64,
-    /// For how long in all the sink was at it.
+    /// Total time of the sink's writes.
     pub sinking: Seconds,
     /// Core time that the process has used.
     pub core: Seconds,
-    /// For how long in all its threads were ready and had no core.
+    /// Total time for which its threads were ready and had no core.
     pub waiting: Seconds,
-    /// Whether the content of the job does not shrink, whatever the level.
+    /// Whether the content of the job does not shrink, at any level.
     pub is_hopeless: bool,
 }
 
@@ -295,7 +295,7 @@ pub struct Job {
 }
 
 impl Pacer {
-    /// Begins at the level that a link of such a speed usually comes to.
+    /// Begins at the usual level for a link of this speed.
     ///
     /// # Panics
     ///
@@ -345,7 +345,7 @@ impl Pacer {
         }
     }
 
-    /// Begins for a link that was seen to have this speed, and may change.
+    /// Begins for a link that was seen to have this speed, which may change.
     ///
     /// # Panics
     ///
@@ -373,16 +373,16 @@ impl Pacer {
         self.seen?.link()
     }
 
-    /// Returns how many bytes the sink has taken since jobs are as light as they can be. Where it was never behind on
-    /// all of them, it waits for the workers.
+    /// Returns the bytes that the sink has taken since jobs became as light as possible. If it was never behind on any
+    /// of them, it waits for the workers.
     pub fn light_bytes(&self) -> u64 {
         let taken = self.seen.map_or(0, |seen| seen.last.0);
         self.light_from.map_or(0, |from| taken - from)
     }
 
     /// Returns the core seconds that the last hundredth of the link's time cost, by the expected sizes of levels. A
-    /// stream that takes 1 % longer would have done with so many fewer. None before something is known, and where a
-    /// time is promised.
+    /// stream that takes 1 % longer would have saved so many. `None` before anything is known, and where a time is
+    /// promised.
     pub fn last_percent(&self) -> Option<Seconds> {
         let (raw, link): (f64, f64) = (self.picked.iter().sum(), self.pace.link().0);
         let stored = self
@@ -398,15 +398,15 @@ impl Pacer {
         is_fast.then(|| Seconds(least_saved(&[ways], stored.sum::<f64>() / link)))
     }
 
-    /// Returns for how many threads it picks.
+    /// Returns the number of threads that it picks for.
     pub fn workers(&self) -> usize {
         self.workers
     }
 
-    /// Returns whether matches are to be looked for in all of a long window.
+    /// Returns whether the whole long window is searched for matches.
     ///
-    /// In content that does not shrink by itself they cost nothing and are many, as of packed documents in an archive.
-    /// But the text behind it then took 1.8 times the core seconds, one worker at a time.
+    /// In content that does not shrink by itself, such as packed documents in an archive, far matches cost nothing and
+    /// are many. But the text behind it then took 1.8 times the core seconds, one worker at a time.
     pub fn matches_far(&self) -> bool {
         let is_known = self.seen.is_none_or(|seen| seen.speed().is_some());
         is_known && self.pace.link().0 / (self.workers as f64) < FAR_LINK
@@ -422,7 +422,7 @@ impl Pacer {
         self.learn(at);
         let bytes = self.length(at);
         let level = match self.scale > 0.0 {
-            // The first jobs of all workers say nothing yet.
+            // The first jobs of all workers show nothing yet.
             false => self.first(),
             true => self.densest(at, bytes as f64),
         };
@@ -452,8 +452,7 @@ impl Pacer {
         }
     }
 
-    /// Returns the level at which a link of such a speed usually comes to lie, with as much of the cores as there is
-    /// now.
+    /// Returns the usual level for a link of this speed, with the present share of the cores.
     fn first(&self) -> usize {
         let of_worker = match self.pace {
             Pace::Fastest(link) => link.0 / self.workers as f64,
@@ -468,9 +467,9 @@ impl Pacer {
         }
     }
 
-    /// Returns the densest level at which a job is done before the link has nothing to send. That time is the queue,
-    /// and the bytes that the sink took sooner than such a link sends them. Half of the bytes that the other workers
-    /// may add meanwhile count too, since bytes go out in order.
+    /// Returns the densest level at which a job is done before the link runs out of bytes. The time for it is the
+    /// queue, with the bytes that the sink took earlier than such a link sends them. Half of the bytes that the other
+    /// workers may add in this time count too, since bytes go out in order.
     fn densest(&mut self, at: &Standing, bytes: f64) -> usize {
         let ahead = match self.pace {
             Pace::Fastest(link) => {
@@ -497,7 +496,7 @@ impl Pacer {
             level == lightest || (lightest..=self.last).contains(&level) && is_in_time(level)
         });
         let late = |level: usize, _: &Quantities| if may_be[level] { 0.0 } else { f64::INFINITY };
-        // Bytes alone, since all that may be is done before the link wants more.
+        // Bytes alone count, since every candidate is done before the link needs more.
         let prices = Prices {
             per_byte_written: Estimate::exact(1.0),
             ..Prices::default()
@@ -505,20 +504,20 @@ impl Pacer {
         self.chooser.pick(&job(), &prices, late).candidate
     }
 
-    /// Returns the lightest level: 1 where workers do not keep up with the link by level 3.
+    /// Returns the lightest level: 1 where workers do not keep up with the link at level 3.
     fn lightest(&self) -> usize {
         let link = self.stored / self.pace.link().0;
         let workers = self.contention.stretch() * self.scale * self.work[1] / self.workers as f64;
         usize::from(workers <= link)
     }
 
-    /// Returns whether nothing is known of a level on content such as this.
+    /// Returns whether nothing is known of a level on such content.
     fn is_guess(&self, level: usize) -> bool {
         self.seen_at[level].is_none_or(|jobs| self.jobs - jobs > KNOWN_JOBS)
     }
 
-    /// Takes in the workers' time for the content that they are through with. Content that does not shrink takes less
-    /// by any level, and says nothing of the rest.
+    /// Adds the workers' time for the finished content. Content that does not shrink takes less at any level, and shows
+    /// nothing of the rest.
     fn learn(&mut self, at: &Standing) {
         while let Some(job) = self.begun.front().filter(|it| it.end <= at.consumed_bytes) {
             self.done += self.work[job.level] * job.bytes as f64;
@@ -563,7 +562,7 @@ impl Pacer {
         self.stored += weight * (stored - self.stored);
     }
 
-    /// Short jobs first, so that the link begins soon, and last, so that all workers end together.
+    /// Jobs are short at first, so that the link begins soon, and at last, so that all workers end together.
     fn length(&self, at: &Standing) -> usize {
         let doubled = self.jobs / self.workers as u32;
         let begun = JOB_BYTES_MIN << doubled.min(8);
@@ -604,7 +603,7 @@ fn levels(tie_share: f64) -> (Chooser, [[f64; LEVELS.len()]; 2]) {
 mod tests {
     use super::*;
 
-    /// Core seconds and stored bytes of a byte at each level: as it was of headers.
+    /// Core seconds and stored bytes of a byte at each level, measured on headers.
     const COSTS: [[f64; 2]; 7] = [
         [4.0e-9, 0.0766],
         [5.9e-9, 0.0700],
@@ -620,8 +619,8 @@ mod tests {
     /// The cost of a byte at a place by each level, and whether it is hopeless.
     type Costs = fn(u64) -> ([[f64; 2]; 7], bool);
 
-    /// Runs content through workers and a link in simulated time; returns when all is through, the seconds
-    /// of the cores, and the bytes.
+    /// Runs content through workers and a link in simulated time; returns the time at the end, the seconds of the
+    /// cores, and the bytes.
     fn simulate(content: u64, workers: usize, pace: Pace, costs: Costs) -> [f64; 3] {
         simulate_by(Pacer::new(pace, workers), content, pace.link().0, costs)
     }
@@ -641,7 +640,7 @@ mod tests {
         let mut free = vec![0.0_f64; workers];
         let (mut raw, mut core, mut stored) = (0, 0.0, 0.0);
         let (mut link_free, mut handed_in) = (0.0_f64, 0.0_f64);
-        // When what each job makes comes, from and until, its bytes and its core seconds.
+        // For each job: when its output begins and ends, its bytes and its core seconds.
         let mut jobs: Vec<(f64, f64, f64, u64, f64)> = Vec::new();
         while raw < content {
             let next = (0..workers)
@@ -686,7 +685,7 @@ mod tests {
         [link_free, core, stored]
     }
 
-    /// Checks a ratio of times for several numbers of workers and links, by the content that is long for them.
+    /// Checks a ratio of times for several numbers of workers and links, on content that takes them long.
     fn check_each(of: &str, most: f64, ratio: impl Fn(u64, usize, f64) -> f64) {
         let mut tried = 0;
         for workers in [1, 2, 8] {
@@ -713,7 +712,7 @@ mod tests {
         });
     }
 
-    /// Others want the cores as well: a level that would be through in time alone is late now.
+    /// Other programs use the cores as well: a level that would be in time alone is late now.
     #[test]
     fn workers_and_link_end_together_on_a_busy_machine_too() {
         for stretch in [2.0, 6.0] {
@@ -790,7 +789,7 @@ mod tests {
         }
     }
 
-    /// A sink that is never behind takes what it is given at the speed of memory.
+    /// A sink that is never behind takes all it gets at the speed of memory.
     #[test]
     fn bytes_by_the_lightest_jobs_are_told_apart() {
         let mut pacer = Pacer::untold(2);
@@ -836,7 +835,7 @@ mod tests {
         };
         let steady = check(1.0, 5e7, 5e7);
         assert!(steady.high - steady.low < 1e-5 * steady.mean, "{steady:?}");
-        // Four times; then no more than the sink does.
+        // Four steps of growth; then no more than the sink takes.
         check(0.1, 2e9, 5e7 * GROWN.powi(4));
         check(0.1, 1.5e8, 1.5e8);
         let varied = check(0.9, 3e7, 3e7);

@@ -1,12 +1,11 @@
 //! The method of each block: one for all, picked by fixed inputs, or picked by a controller that learns from every
-//! block and from every write.
+//! block and every write.
 //!
 //! This is where the controller meets clocks: the processor time of encoding, the wall time of a write. A write that
-//! began while more frames waited shows the speed of the link. One that did not shows the speed of the workers, and
-//! counts only where none ever waited.
+//! began while more frames waited shows the speed of the link. A write without waiting frames shows the speed of the
+//! workers, and counts only where none ever waited.
 //!
-//! A [`Rule`] of somebody else's can stand in the controller's place, so that both are tried on the
-//! same pipeline.
+//! Another [`Rule`] can stand in the controller's place, so that both are tried on the same pipeline.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,20 +29,20 @@ use super::kill_test as kill;
 use super::price::{Controller, Goal, HIDDEN_BYTES, Plant, Taken};
 use super::split::{Frames, Spent, Splits, Workspace};
 
-/// How the method of each block is found.
+/// The choice of each block's method.
 #[derive(Clone, Debug)]
 pub enum Choice {
     /// One for all blocks.
     Fixed(Method),
     /// By prices and a profile that do not change: the same bytes every time.
     Frozen(Box<Frozen>),
-    /// By a goal, block by block. The bytes then depend on the speed of things.
+    /// By a goal, block by block. The bytes then depend on the speed of workers and link.
     Priced(Box<Priced>),
-    /// By a rule that is not this library's. It learns, so it serves one stream.
+    /// By a rule from outside this library. It learns, so it serves one stream.
     Rule(Arc<dyn Rule>),
 }
 
-/// Somebody else's way to pick methods. Workers call it, several at once.
+/// A way to pick methods from outside this library. Workers call it, several at once.
 pub trait Rule: fmt::Debug + Send + Sync {
     /// Returns every method that may be picked.
     fn methods(&self) -> &[Method];
@@ -55,20 +54,20 @@ pub trait Rule: fmt::Debug + Send + Sync {
     /// Those of the compressor; they end the stream.
     fn choose(&self, block: &[u8], compressor: &mut Compressor) -> Result<Method>;
 
-    /// Learns what became of the block that this worker chose for last.
+    /// Learns the outcome of the block that this worker last chose for.
     fn encoded(&self, outcome: &Outcome);
 }
 
 /// The result of encoding a block by a rule's method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// The method picked; where it made nothing smaller, the block was stored.
+    /// The picked method; if it made nothing smaller, the block was stored.
     pub method: Method,
     /// Bytes of the block.
     pub raw_bytes: u64,
     /// Bytes of the frame.
     pub stored_bytes: u64,
-    /// The worker's time, what it waited for a core included.
+    /// The worker's time, its waits for a core included.
     pub wall: Seconds,
 }
 
@@ -81,7 +80,7 @@ pub struct Priced {
     pub arms: Vec<Method>,
     /// The speed of the link. None: measured from the writes.
     pub link: Option<BytesPerSecond>,
-    /// The profile of the methods on this machine beforehand.
+    /// The profile of the methods on this machine at the start.
     pub profile: Profile,
 }
 
@@ -96,7 +95,7 @@ impl Choice {
         }
     }
 
-    /// Returns the most memory of one worker: of each codec its hungriest method.
+    /// Returns the most memory of one worker: the hungriest method of each codec.
     pub(super) fn compressor_bytes(&self, block_bytes: usize) -> usize {
         let family = |method: &Method| match method.codec {
             Codec::Store => 0,
@@ -117,7 +116,7 @@ impl Choice {
     }
 }
 
-/// The speed taken for a link that was not measured yet. Blocks stored badly on a slow link cost more than blocks
+/// The assumed speed of a link before it is measured. A block stored badly on a slow link costs more than a block
 /// compressed well on a fast one.
 pub(super) const LINK_UNKNOWN: BytesPerSecond = BytesPerSecond(2e8);
 
@@ -177,14 +176,14 @@ impl Picker {
         }
     }
 
-    /// Takes a hint on how many bytes there are in all.
+    /// Takes a hint on the total number of bytes.
     pub fn pledge(&self, bytes: u64) {
         if let Policy::Priced(live) = &self.policy {
             lock(live).controller.pledge(bytes);
         }
     }
 
-    /// Takes a link to be as fast as it was before. A speed that the caller gave stays.
+    /// Assumes that a link is as fast as before. A speed that the caller gave stays.
     pub fn expect_link(&self, speed: BytesPerSecond) {
         let Policy::Priced(live) = &self.policy else {
             return;
@@ -196,13 +195,13 @@ impl Picker {
         }
     }
 
-    /// Does parts of blocks that were taken before and are split.
+    /// Encodes parts of earlier blocks that are split.
     pub fn help(&self, workspace: &mut Workspace) {
         self.splits.help(workspace);
     }
 
-    /// Encodes a block by the method picked for it, in parts if it is split. Raw bytes and frame buffer
-    /// are where they were when it returns.
+    /// Encodes a block by the method picked for it, in parts if it is split. Raw bytes and frame buffer are back in
+    /// their places when it returns.
     pub fn encode(
         &self,
         workspace: &mut Workspace,
@@ -228,7 +227,7 @@ impl Picker {
         self.waiting_frames.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes a frame by `write` and learns what the link takes.
+    /// Writes a frame by `write` and learns the time of the link.
     pub fn write(&self, stored_bytes: usize, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let waiting = self.waiting_frames.fetch_sub(1, Ordering::Relaxed);
         let Policy::Priced(live) = &self.policy else {
@@ -352,7 +351,7 @@ fn encode_priced(
     Ok(frames)
 }
 
-/// Tells the class of a block, by one before it where that will do.
+/// Returns the class of a block, by that of an earlier one where the two are alike.
 fn class_of<'l>(
     live: &'l Mutex<Live>,
     encoder: &mut Encoder,
@@ -378,7 +377,7 @@ fn class_of<'l>(
     Ok((guard, class))
 }
 
-/// Stores a block that is to be, so that the controller knows that it takes the link.
+/// Stores a block that must not be compressed, so that the controller knows of its time on the link.
 fn store(
     live: &Mutex<Live>,
     encoder: &mut Encoder,
@@ -447,16 +446,16 @@ impl Live {
 }
 
 fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
-    // A panic under it is a bug that its worker reports; the others may go on with the state as it is.
+    // A panic under the lock is a bug that its worker reports; the others may go on with the state as it is.
     live.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The evidence of the writes about a link: those for which more was waiting, and all.
+/// The evidence of the writes about a link: the writes behind which more waited, and all.
 ///
 /// A sink may hold some MiB and send them later. It takes them as fast as memory does, and is then behind by as much
-/// for good. So writes count once one was held up, or when it has taken more than it can hold. From then on the sink
-/// takes the link's speed on the whole, though not write by write: a full TCP socket takes nothing until a third of it
-/// is empty.
+/// for good. So writes count once one was held up, or once the sink has taken more than it can hold. From then on the
+/// sink takes the link's speed on the whole, though not write by write. A full TCP socket takes nothing until a third
+/// of it is empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LinkMeters {
     waited: Sums,
@@ -466,20 +465,18 @@ pub(super) struct LinkMeters {
     is_full: bool,
     /// Bytes of all writes so far.
     bytes: f64,
-    /// Writes so far beyond what a sink can hold.
+    /// Writes beyond the bytes that a sink can hold.
     writes: usize,
 }
 
-/// Writes after which, if nothing ever waited for one, their times are believed: a slow link makes frames wait sooner
-/// than this.
+/// Writes whose times are believed if no frame ever waited for one: a slow link makes frames wait sooner than this.
 const WRITES_UNWAITED: usize = 16;
-/// Where writes take longer one was held up: memory is faster, and a core is waited for no longer than
-/// a slice of the scheduler.
+/// A longer write was held up: memory is faster, and no wait for a core exceeds a slice of the scheduler.
 const HELD_UP_SECONDS: f64 = 4e-3;
 const HELD_UP_BYTES_PER_SECOND: f64 = 5e8;
 
 impl LinkMeters {
-    /// Begins on a sink that was written to for so long that its speed showed: what it holds it has.
+    /// Begins on a sink whose speed an earlier stream showed, so that its buffers are already full.
     fn seen_before() -> LinkMeters {
         LinkMeters {
             is_full: true,
@@ -506,8 +503,8 @@ impl LinkMeters {
         }
     }
 
-    /// Returns the link by the writes for which more was waiting. A sink that is never behind is assumed to be as fast
-    /// as it takes writes. If that is too fast, the methods picked will make it be behind, and then its speed is
+    /// Returns the link by the writes behind which more waited. A sink that is never behind is assumed to be as fast as
+    /// it takes writes. If that is too fast, the methods picked will make the sink fall behind, and then its speed is
     /// measured.
     pub(super) fn seen(&self) -> Option<SeenLink> {
         let (sums, basis) = match is_known(&self.waited) {
@@ -526,7 +523,7 @@ impl LinkMeters {
 
 /// Writes after which an older one counts half.
 const HALF_LIFE_WRITES: f64 = 64.0;
-/// Writes before their speed is believed.
+/// Writes after which their speed is believed.
 const WRITES_MIN: f64 = 3.0;
 
 fn add(sums: &mut Sums, bytes: f64, seconds: f64) {
@@ -607,8 +604,8 @@ mod tests {
             let width = per_byte.high - per_byte.low;
             assert!(width < 1e-5 * per_byte.mean, "{seen:?}");
         };
-        // Nothing waits for a fast sink. When it took more than it can hold, and some writes more, its speed is
-        // believed, until something waits.
+        // Nothing waits for a fast sink. After more bytes than it can hold, and some further writes, its speed is
+        // believed until a frame waits.
         let mut meters = LinkMeters::default();
         let hidden = (HIDDEN_BYTES / 1e6).ceil() as usize;
         for write in 0..hidden + 20 {

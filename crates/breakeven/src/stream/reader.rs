@@ -4,7 +4,7 @@
 //! the next one is read. The calling thread decodes others (one huge frame of stock zstd, an `.xz` stream) in pieces,
 //! when all before them is done.
 //!
-//! Errors come behind the last byte before them, and say at which byte of the stream.
+//! An error comes behind the last good byte, and names its place in the stream.
 
 use std::io::{self, Read};
 
@@ -27,8 +27,8 @@ const PIECE_BYTES: usize = 256 << 10;
 ///
 /// # Cost
 ///
-/// Memory, with N workers, at least 1: 2 N + 2 frames with their contents, each at most 4 MiB and both as long as the
-/// stream's own. The window on the source takes at most 4.5 MiB. Decoding in pieces takes
+/// Memory, with N workers (at least 1): 2 N + 2 frames with their contents, each at most 4 MiB and no longer than the
+/// longest of the stream. The window on the source takes at most 4.5 MiB. Decoding in pieces takes
 /// [`ReaderOptions::window_bytes_max`] at the most.
 ///
 /// # Example
@@ -51,9 +51,9 @@ pub struct Reader<R: Read> {
     input: Input<R>,
     options: ReaderOptions,
     frames: Frames,
-    /// A frame that is decoded here, in pieces; waits until the workers are done.
+    /// A frame that is decoded here, in pieces; it waits for the workers.
     inline: Option<Inline>,
-    /// The units of zeros that may stand behind the last frame, 0 before the first.
+    /// The unit of zeros that may stand behind the last frame; 0 before the first.
     padding_unit_bytes: usize,
     workspace: Workspace,
     /// The frame being handed out, from `at` on.
@@ -77,7 +77,7 @@ pub struct Counted {
     pub gzip_members: u64,
     /// Skippable frames, the seek table included.
     pub skippable_frames: u64,
-    /// Zeros behind frames, which are none.
+    /// Zeros behind frames, which are no frames themselves.
     pub padding_bytes: u64,
     /// Bytes of the stream.
     pub stored_bytes: u64,
@@ -109,9 +109,9 @@ struct Inline {
     decoder: Option<Decoder>,
 }
 
-/// The kind of the next frame, as far as reading it goes.
+/// The kind of the next frame, for reading it.
 enum Next {
-    /// All of it is in the window: so many bytes.
+    /// All of it is in the window, with this length.
     Whole(Shape, usize),
     /// To be decoded in pieces.
     Pieces(Kind),
@@ -190,13 +190,13 @@ impl<R: Read> Reader<R> {
             if self.end.is_none() && self.inline.is_none() && !self.frames.is_full() {
                 match self.feed() {
                     Ok(()) => {}
-                    // Frames that are under way give back what they have.
+                    // Frames under way give back their buffers.
                     Err(Error::OutOfMemory { .. }) if self.frames.release_spare() => continue,
                     Err(error @ Error::OutOfMemory { .. }) => match self.frames.next() {
                         Some(frame) => return self.handed_out(frame).map(Some),
                         None => self.end = Some(Err(error)),
                     },
-                    // It waits until what comes before it was handed out.
+                    // The error waits until all bytes before it were handed out.
                     Err(error) => self.end = Some(Err(error)),
                 }
                 if let Some(frame) = self.frames.ready() {
@@ -230,7 +230,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Tells how the stream ended, an error once.
+    /// Reports the end of the stream, an error once.
     fn outcome(&mut self) -> Result<Option<Frame>> {
         match &self.end {
             Some(Err(error)) => {
@@ -242,7 +242,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads one frame and sends it to the workers, or puts it aside for being decoded in pieces.
+    /// Reads one frame and sends it to the workers, or sets it aside to be decoded in pieces.
     fn feed(&mut self) -> Result<()> {
         let unit_bytes = std::mem::take(&mut self.padding_unit_bytes);
         if unit_bytes > 0 {
@@ -289,7 +289,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Leaves out the padding behind a frame.
+    /// Skips the padding behind a frame.
     fn skip_padding(&mut self, unit_bytes: usize) -> Result<()> {
         while self.input.fill_to(unit_bytes)? && is_zero(&self.input.window()[..unit_bytes]) {
             self.input.consume(unit_bytes);
@@ -298,7 +298,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Finds out what comes next, reading as much as that takes. Errors count from the frame.
+    /// Finds the kind of the next frame, and reads as much as that needs. Errors count from the start of the frame.
     fn look(&mut self) -> Result<Next> {
         let (mut walk, mut walked) = Walk::begin();
         if !self.input.fill_to(MAGIC_BYTES)? {
@@ -360,7 +360,7 @@ impl<R: Read> Reader<R> {
             None => Decoder::begin(inline.kind, self.options.limits(), &mut self.workspace)?,
         };
         let mut piece = self.frames.spare();
-        // A frame that is not longer is checked to its end before any of it is handed out.
+        // A frame up to this length is checked to its end before any byte of it is handed out.
         let held_bytes_max = match is_first {
             true => self.options.held_bytes_max.max(PIECE_BYTES),
             false => PIECE_BYTES,
@@ -371,7 +371,7 @@ impl<R: Read> Reader<R> {
             if written == piece.content.len() {
                 let longer = (2 * written).min(held_bytes_max);
                 match set_length(&mut piece.content, longer) {
-                    // Without memory to hold it, it is handed out as it comes.
+                    // Without memory to hold it, it is handed out piece by piece.
                     Err(Error::OutOfMemory { .. }) => break,
                     other => other?,
                 }

@@ -1,7 +1,7 @@
-//! The reader of a file with a seek table: from any byte on, and in parallel whatever the frames.
+//! The reader of a file with a seek table: it starts at any byte, and decodes frames of any kind in parallel.
 //!
-//! The table is a stranger's claim (`docs/format.md`). It is used only where it accounts for every byte of the file,
-//! and each frame must decode to the length and check of its entry. Frames that are passed over are not looked at.
+//! The table is an unverified claim (`docs/format.md`). It is used only if it accounts for every byte of the file. Each
+//! frame must decode to the length and check of its entry. Skipped frames are not checked.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -18,32 +18,31 @@ const FRAME_BYTES_MAX: u32 = 64 << 20;
 ///
 /// # Cost
 ///
-/// Memory, with N workers, at least 1: 2 N + 2 frames with their contents, as long as the longest of the stream (64 MiB
-/// at most). Each entry of the table takes 28 bytes.
+/// Memory, with N workers (at least 1): 2 N + 2 frames with their contents, as long as the longest of the stream (64
+/// MiB at most). Each entry of the table takes 28 bytes.
 pub struct SeekableReader<R: Read + Seek> {
     source: R,
     frames: Frames,
-    /// Where each frame begins, stored and decoded, and at last where all ends.
+    /// The start of each frame, stored and decoded, and the ends of the last.
     starts: Vec<(u64, u64)>,
-    /// The frame to be sent to the workers next.
+    /// The next frame to be sent to the workers.
     next_frame: usize,
     /// Where the source stands.
     source_at: u64,
     current: Frame,
     at: usize,
-    /// The decoded byte to be handed out next.
+    /// The next decoded byte to be handed out.
     position: u64,
-    /// Bytes to leave out of the next frame that comes, after a seek.
+    /// Bytes to leave out of the next frame, after a seek.
     leave_out: u64,
     is_broken: bool,
 }
 
-/// Reads the seek table at the end of a file, if there is one that may be used. The source stands
-/// at its start afterwards.
+/// Reads the seek table at the end of a file, if there is a usable one. The source stands at its start afterwards.
 ///
 /// # Errors
 ///
-/// `Io` from the source. A table that may not be used is none.
+/// `Io` from the source. An unusable table counts as none.
 pub fn read_seek_table(source: &mut (impl Read + Seek)) -> Result<Option<SeekTable>> {
     let table = find_table(source).map_err(|error| Error::io("read", "the seek table", error))?;
     let start = source.seek(SeekFrom::Start(0));
@@ -60,7 +59,7 @@ fn find_table(source: &mut (impl Read + Seek)) -> io::Result<Option<SeekTable>> 
     let mut footer = [0; FOOTER_BYTES];
     source.read_exact(&mut footer)?;
     let table_bytes = SeekTable::frame_bytes_by_footer(&footer);
-    // Longer than the file it stands in it cannot be, so this bounds what is taken for it.
+    // A table cannot be longer than its file, so this bounds the memory for it.
     let Some(table_at) = table_bytes.and_then(|bytes| file_bytes.checked_sub(bytes)) else {
         return Ok(None);
     };
@@ -77,7 +76,7 @@ fn find_table(source: &mut (impl Read + Seek)) -> io::Result<Option<SeekTable>> 
 }
 
 impl<R: Read + Seek> SeekableReader<R> {
-    /// Begins to read a source by the table that [`read_seek_table`] found in it.
+    /// Begins to read a source by its table from [`read_seek_table`].
     ///
     /// # Errors
     ///
@@ -102,7 +101,7 @@ impl<R: Read + Seek> SeekableReader<R> {
             frames: Frames::new(pool, options.limits())?,
             starts,
             next_frame: 0,
-            // Wherever it stands, the first frame is sought.
+            // The first frame is sought from any position.
             source_at: u64::MAX,
             current: Frame::default(),
             at: 0,
@@ -170,7 +169,7 @@ impl<R: Read + Seek> SeekableReader<R> {
             while !self.frames.is_full() && self.next_frame + 1 < self.starts.len() {
                 match self.feed() {
                     Ok(()) => {}
-                    // Frames that are under way give back what they have.
+                    // Frames under way give back their buffers.
                     Err(Error::OutOfMemory { .. }) if self.frames.release_spare() => {}
                     Err(error @ Error::OutOfMemory { .. }) => {
                         lacks_memory = Some(error);
@@ -222,7 +221,7 @@ impl<R: Read + Seek> SeekableReader<R> {
         self.at = 0;
         self.is_broken = false;
         self.position = position;
-        // The last frame that begins at or before it, which has a content if there is any there.
+        // The last frame that begins at or before the position; it has content if there is any at the position.
         let frames = &self.starts[..self.starts.len() - 1];
         let before = frames.partition_point(|start| start.1 <= position);
         self.next_frame = match position < self.end().1 {

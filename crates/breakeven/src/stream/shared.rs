@@ -1,9 +1,9 @@
-//! State that the caller, the workers and the I/O thread of a writer share: free buffers, parts of calls that wait for
-//! them, counts of finished work, and the failure.
+//! The state shared by the caller, the workers and the I/O thread of a writer: free buffers, parts of calls that wait
+//! for them, counts of finished work, and the failure.
 //!
 //! A buffer is taken by the caller, passes through worker and I/O thread and comes back here. There is one lock, held
-//! for some instructions, and one condition. Each buffer that comes back, a failure and the end wake a waiting thread,
-//! and it looks at the caller's stop flag four times a second.
+//! for some instructions, and one condition. Each returned buffer, a failure and the end wake a waiting thread. The
+//! thread also checks the caller's stop flag four times a second.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +15,13 @@ use crate::units::Seconds;
 
 use super::feed::Part;
 
-/// How often a waiting caller looks at its stop flag.
+/// The interval at which a waiting caller checks its stop flag.
 const STOP_INTERVAL: Duration = Duration::from_millis(250);
 
 pub struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// The caller's wish to stop, if it has a way to say so.
+    /// The caller's stop flag, if it gave one.
     stop: Option<Arc<AtomicBool>>,
 }
 
@@ -32,25 +32,25 @@ pub struct State {
     pub frames: Vec<Vec<u8>>,
     /// Parts of asynchronous calls that wait for frames, in their order.
     pub parts: VecDeque<Part>,
-    /// Blocks that are compressed, and those of them that reached the sink.
+    /// Compressed blocks, and those of them that reached the sink.
     compressed_blocks: u64,
     drained_blocks: u64,
     /// The last call.
     pub call: Option<Call>,
     /// Flushes that reached the sink.
     pub flushed: u64,
-    /// The I/O thread has ended, well or not.
+    /// The I/O thread has ended, with or without an error.
     pub has_ended: bool,
-    /// Nobody will finish the stream: the I/O thread is to end.
+    /// The stream will never be finished: the I/O thread must end.
     pub is_abandoned: bool,
     failure: Failure,
     waiting_threads: usize,
 }
 
-/// A call, and when what it brought was done with.
+/// A call, and the times at which its bytes were done.
 pub struct Call {
     begun: Instant,
-    /// Blocks of the stream up to its last; not known before it is cut into blocks.
+    /// The number of blocks in the stream up to its last one; unknown before it is cut into blocks.
     blocks: Option<u64>,
     pub compressed_after: Option<Seconds>,
     pub drained_after: Option<Seconds>,
@@ -60,7 +60,7 @@ enum Failure {
     None,
     /// Not yet reported.
     New(Error),
-    /// Reported; its text, for later calls.
+    /// Reported; its text remains for later calls.
     Told(String),
 }
 
@@ -94,7 +94,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and wakes those who wait, if there are any.
+    /// Changes the state and wakes the waiting threads, if there are any.
     pub fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let found = change(&mut state);
@@ -115,8 +115,8 @@ impl Shared {
         });
     }
 
-    /// Says that nobody will finish the stream. Returns the parts that will never be compressed, to be dropped where no
-    /// lock is held.
+    /// Marks the stream as never to be finished. Returns the parts that will never be compressed, to be dropped without
+    /// a lock.
     pub fn abandon(&self) -> VecDeque<Part> {
         self.change(|state| {
             state.is_abandoned = true;
@@ -131,7 +131,7 @@ impl Shared {
         self.lock().is_abandoned
     }
 
-    /// Returns the failure: itself the first time, then that there was one.
+    /// Returns the failure: the error itself the first time, then the fact that there was one.
     pub fn failure(&self) -> Option<Error> {
         self.lock().failure()
     }
@@ -143,11 +143,11 @@ impl Shared {
         Some((call.compressed_after, call.drained_after))
     }
 
-    /// Waits until `take` finds what it looks for.
+    /// Waits until `take` returns a value.
     ///
     /// # Errors
     ///
-    /// The failure of the stream. `Interrupted` if the caller's stop flag is set, which is a failure as well: the
+    /// The failure of the stream. `Interrupted` if the caller's stop flag is set. That is a failure as well: the
     /// caller's work is left half done.
     pub fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T> {
         self.wait_for(|state| match state.failure() {
@@ -156,11 +156,11 @@ impl Shared {
         })?
     }
 
-    /// Waits until `take` finds what it looks for, whether or not the stream failed.
+    /// Waits until `take` returns a value, even if the stream failed.
     ///
     /// # Errors
     ///
-    /// `Interrupted` if the caller's stop flag is set and it was not found.
+    /// `Interrupted` if the caller's stop flag is set before that.
     pub fn wait_for<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T> {
         let mut state = self.lock();
         loop {
@@ -181,7 +181,7 @@ impl Shared {
         }
     }
 
-    /// Waits until `is_so`, whatever failed and whatever the stop flag says.
+    /// Waits until `is_so`, despite any failure and the stop flag.
     pub fn wait_until(&self, is_so: impl Fn() -> bool) {
         let mut state = self.lock();
         while !is_so() {
@@ -224,8 +224,8 @@ impl State {
         }
     }
 
-    /// Queues the parts of an asynchronous call. Once the I/O thread has ended nobody would take
-    /// them up again, nor give their buffer back.
+    /// Queues the parts of an asynchronous call. Once the I/O thread has ended, no thread would compress them or give
+    /// their buffer back.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 //!
 //! Blocks start in order, each when a worker and a frame buffer are free. Frames are written in order, each when it is
 //! compressed and the link is free. A buffer is free again when its frame is written. That is the writer's pipeline
-//! (`writer.rs`) with times instead of bytes, so that choices can be tried on recorded costs without a clock.
+//! (`writer.rs`) with times instead of bytes. So choices can be tried on recorded costs without a clock.
 //!
 //! A block may be split into parts (`split.rs`). The workers that come for the blocks behind it first take its parts,
 //! and its frames are written together.
@@ -63,7 +63,7 @@ impl Pipeline {
         self.write_overhead + stored_bytes / self.link_bytes_per_second
     }
 
-    /// Returns the seconds of all workers together that a block takes, in those of encoding it.
+    /// Returns the seconds of all workers together for a block, from those of encoding it.
     pub fn work_share(&self, work: f64) -> f64 {
         (self.work_overhead + work) / self.workers as f64
     }
@@ -86,7 +86,7 @@ impl Event {
     }
 }
 
-/// How a row of blocks went.
+/// The course of a row of blocks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
     /// The arm of each block.
@@ -101,8 +101,8 @@ pub struct Run {
     pub work: Seconds,
 }
 
-/// Sends the blocks through the pipeline. `choose` is asked for each block's arm when it starts, at the time given.
-/// `tell` gets the earlier events, each once, in the order of time.
+/// Sends the blocks through the pipeline. `choose` returns a block's arm at its start, at the given time. `tell` gets
+/// the earlier events, each once, in the order of time.
 ///
 /// # Panics
 ///
@@ -135,7 +135,7 @@ pub struct Encoded {
     pub arm: usize,
     /// The cost of all of it.
     pub cost: Cost,
-    /// Into how many equal parts it is split, at least 1.
+    /// The number of equal parts, at least 1.
     pub parts: usize,
 }
 
@@ -171,7 +171,7 @@ pub fn simulate_encoding(
         free_at[worker] = now + pipeline.work_overhead;
         let comes_at = |ahead: usize| match (block + ahead).checked_sub(pipeline.frames) {
             _ if block + ahead >= block_count => f64::INFINITY,
-            // Its own frame, or a later one, must be written before that worker has a block to come for.
+            // Its own frame, or a later one, must be written before there is a block for that worker.
             Some(before) => written_at.get(before).copied().unwrap_or(f64::INFINITY),
             None => 0.0,
         };
@@ -209,9 +209,9 @@ pub fn simulate_chosen(pipeline: &Pipeline, matrix: &Matrix, arms: &[usize]) -> 
     simulate(pipeline, matrix, &mut |block, _| arms[block], &mut |_| {})
 }
 
-/// Lets workers do the parts of a block that one of them took, each part as soon as a worker is free. The first to help
-/// is the worker that comes for the block behind it, and so on. `comes_at` tells when the block that lies so many
-/// behind it has a buffer. Returns when the last part is done.
+/// Lets workers encode the parts of a block that one of them took, each part as soon as a worker is free. The first
+/// helper is the worker for the next block, and so on. `comes_at` returns when a block, by its distance behind this
+/// one, has a buffer. Returns when the last part is done.
 fn encode_parts(
     free_at: &mut [f64],
     owner: usize,
@@ -291,7 +291,7 @@ mod tests {
         // A second buffer lets the second block be compressed while the first is written.
         let run = simulate_static(&pipeline(1, 2), &blocks, 0);
         assert_eq!((run.compressed_after.0, run.drained_after.0), (4.0, 8.0));
-        // Two workers, and a slow first block that holds back what comes behind it.
+        // Two workers, and a slow first block that holds back the blocks behind it.
         let blocks = matrix(&[&[(9.0, 1.0)], &[(1.0, 1.0)], &[(1.0, 1.0)]]);
         let run = simulate_static(&pipeline(2, 3), &blocks, 0);
         assert_eq!((run.compressed_after.0, run.drained_after.0), (9.0, 12.0));

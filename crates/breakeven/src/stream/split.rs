@@ -1,12 +1,12 @@
 //! A slow block split into parts, each with a frame of its own, which several workers encode.
 //!
-//! Frames leave in order. So a block that takes long holds back all later ones, until no frame buffer is left and the
-//! other workers stand still. The worker of such a block opens it to the others. A worker that comes for a block of its
-//! own first does parts of the open blocks, which lie before it in the stream. So nobody waits for a block but the
-//! worker that took it, for the last of its parts.
+//! Frames leave in order. So a slow block holds back all later ones, until no frame buffer is left and the other
+//! workers stand still. The worker of such a block opens it to the others. A worker that comes for its own block first
+//! encodes parts of the open blocks, which lie earlier in the stream. So only the worker that took a block waits for
+//! it: for the last of its parts.
 //!
-//! Parts are equal but for the last, and their frames lie one behind the other in the block's frame
-//! buffer. Each is a frame as any other: readers and seek tables know nothing of blocks.
+//! Parts are equal but for the last, and their frames lie one behind the other in the block's frame buffer. Each is an
+//! ordinary frame: readers and seek tables know nothing of blocks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -22,7 +22,7 @@ use super::feed::Raw;
 #[cfg(test)]
 use super::kill_test as kill;
 
-/// Into how many parts a block may be split.
+/// The numbers of parts of a block.
 pub const PARTS: [usize; 4] = [1, 2, 4, 8];
 /// The most parts of a block.
 pub const PARTS_MAX: usize = PARTS[PARTS.len() - 1];
@@ -55,7 +55,7 @@ pub struct Frames {
     count: usize,
     /// Whether no frame's method made anything smaller.
     pub is_plain: bool,
-    /// Whether the one frame is raw and to be written around the block where it lies.
+    /// Whether the one frame is raw and is written around the block in place.
     pub is_left: bool,
 }
 
@@ -72,8 +72,7 @@ impl Frames {
         frames
     }
 
-    /// Makes the frame of a whole block, or leaves a block of the writer where it lies if that is to be
-    /// stored.
+    /// Makes the frame of a whole block; or leaves a block in the writer's own buffer, if it is to be stored.
     ///
     /// # Errors
     ///
@@ -125,7 +124,7 @@ impl Frames {
         &self.entries[..self.count]
     }
 
-    /// Returns the bytes of all of them.
+    /// Returns their total bytes.
     pub fn stored_bytes(&self) -> usize {
         let bytes = self.entries().iter().map(|it| it.stored_bytes as usize);
         bytes.sum()
@@ -139,7 +138,7 @@ pub struct Spent {
     pub wall: Seconds,
 }
 
-/// The blocks of a stream that are open to whoever can help.
+/// The blocks of a stream that are open to helpers.
 ///
 /// Locks are taken in one order: the list, a block's raw bytes, its progress.
 #[derive(Default)]
@@ -149,7 +148,7 @@ pub struct Splits {
 
 /// One of them.
 struct Split {
-    /// Parts are read under it, so that who writes to it has the bytes alone.
+    /// Parts are read under this lock, so that a thread that writes has the bytes alone.
     raw: RwLock<Raw>,
     method: Method,
     part_bytes: usize,
@@ -159,7 +158,7 @@ struct Split {
 }
 
 struct Progress {
-    /// The first part that nobody took.
+    /// The first part that no worker took.
     next: usize,
     finished: usize,
     encoded: [Option<Encoded>; PARTS_MAX],
@@ -184,12 +183,12 @@ impl Splits {
         open.iter().find_map(claimed)
     }
 
-    /// Encodes a block in `count` parts, together with whoever comes to help. Raw bytes and frame buffer
-    /// are back when it returns.
+    /// Encodes a block in `count` parts, together with any helpers. Raw bytes and frame buffer are back when it
+    /// returns.
     ///
     /// # Errors
     ///
-    /// Those of the encoder; `Panicked` if a worker did, whoever it was.
+    /// Those of the encoder; `Panicked` if any worker did.
     pub fn encode(
         &self,
         workspace: &mut Workspace,
@@ -256,12 +255,11 @@ impl Split {
         Some(part)
     }
 
-    /// Encodes a part that was taken, and puts its frame at its place. A panic fails the block, and not
-    /// the one that the helper came for.
+    /// Encodes a claimed part, and puts its frame in its place. A panic fails this block, and not the helper's own.
     fn encode(&self, part: usize, workspace: &mut Workspace) {
         let work = AssertUnwindSafe(|| self.encoded(part, workspace));
         let outcome = catch_unwind(work).unwrap_or_else(|panic| {
-            // The unfinished state is left alone.
+            // The unfinished state is dropped.
             *workspace = Workspace::default();
             Err(Error::Panicked {
                 what: "job",
@@ -304,12 +302,11 @@ impl Split {
         Ok(encoded)
     }
 
-    /// Waits until all parts that were taken are done. None is taken any more then: there is none left, or
-    /// one failed.
+    /// Waits until all claimed parts are done. None is claimed after that: none is left, or one failed.
     fn wait(&self) {
         let progress = self.lock();
         let is_busy = |progress: &mut Progress| progress.finished < progress.next;
-        // Nobody may look for open blocks with this one locked, as whoever claims does it the other way.
+        // Nobody may look for open blocks while this one is locked, since claiming takes the locks in the other order.
         drop(self.finished.wait_while(progress, is_busy));
     }
 
@@ -430,7 +427,7 @@ mod tests {
         }
     }
 
-    /// Data in which two blocks in three want to be split, into a different number of parts each.
+    /// Data in which two blocks in three should be split, with a different number of parts each.
     fn splitting(length: usize) -> Vec<u8> {
         let mut data = data(length);
         for (index, block) in data.chunks_mut(BLOCK).enumerate() {
@@ -472,7 +469,7 @@ mod tests {
                     assert!(error.is_none() && found == data, "{case}: {error:?}");
                     let mut source = std::io::Cursor::new(&stream);
                     let table = super::super::read_seek_table(&mut source).unwrap().unwrap();
-                    // One more where the first is no frame of zstd.
+                    // One more where the first frame is not one of zstd.
                     let empty = usize::from(stream.starts_with(&crate::frame::EMPTY_FRAME));
                     assert_eq!(table.entries.len(), frames + empty, "{case}");
                     if arms == ["zstd:3"] {

@@ -1,8 +1,8 @@
-//! A sink with several links: one file that several threads write to at once, each at its place.
+//! A sink with several links: several threads write to one file at once, each in its place.
 //!
-//! A file that lies on several servers or disks takes more from several writers than from one. Bytes are put where a
-//! single writer would have put them. So the file is the same for any number of links, and its readers need to know
-//! nothing of them.
+//! A file on several servers or disks takes more from several writers than from one. Each byte goes to the place where
+//! a single writer would have put it. So the file is the same for any number of links, and its readers need not know of
+//! them.
 //!
 //! ```text
 //! I/O thread --copy--> queue of places --> link 1..L --write_at--> file
@@ -10,7 +10,7 @@
 //!
 //! Promises: no byte is counted as written at a flush before its write returned. The first error ends every wait and is
 //! reported once. The links are not in step: after an error, the content of the file is no prefix of the stream. A
-//! stream that was not finished has no seek table. A caller that wants none but whole files writes under another name
+//! stream that was not finished has no seek table. A caller that wants only whole files writes under another name
 //! first.
 
 use std::collections::VecDeque;
@@ -20,14 +20,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
-/// Bytes of a write, at the most: a frame of 1 MiB that could not be compressed fits.
+/// The most bytes of a write: an incompressible frame of 1 MiB fits.
 const PIECE_BYTES_MAX: usize = (1 << 20) + (1 << 10);
-/// Links of a file, at the most.
+/// The most links of a file.
 const LINKS_MAX: usize = 1024;
 
 /// A file as the sink of a [`super::Writer`], written to by several threads at once.
 ///
-/// Dropping it lets the writes that run end, starts no more, and waits for none.
+/// Dropping it starts no more writes, and does not wait for those under way.
 ///
 /// # Cost
 ///
@@ -62,7 +62,7 @@ struct Shared {
     state: Mutex<State>,
     /// A link waits here for a piece, or the end.
     queued: Condvar,
-    /// The sink waits here for a free buffer, for all to be written, or a failure.
+    /// The sink waits here for a free buffer, for the end of all writes, or a failure.
     done: Condvar,
 }
 
@@ -110,7 +110,7 @@ impl SpreadFile {
             queued: Condvar::new(),
             done: Condvar::new(),
         });
-        // From here on the threads end with it, should the system start no more of them.
+        // From here on the threads end with it, even if the system starts no more of them.
         let sink = SpreadFile {
             shared: Arc::clone(&shared),
             position: 0,
@@ -155,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a piece; nothing once there will be none.
+    /// Waits for a piece; `None` at the end.
     fn next_piece(&self) -> Option<(u64, Vec<u8>)> {
         let mut state = self.lock();
         loop {
@@ -170,12 +170,12 @@ impl Shared {
         }
     }
 
-    /// Waits until `take` finds what it looks for, or a write failed.
+    /// Waits until `take` returns a value, or a write failed.
     fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> io::Result<T> {
         let mut state = self.lock();
         loop {
             if let Some(error) = state.failure() {
-                // Links that sleep have nothing to wait for any more.
+                // Sleeping links have nothing more to wait for.
                 self.queued.notify_all();
                 return Err(error);
             }
@@ -188,7 +188,7 @@ impl Shared {
 }
 
 impl State {
-    /// Returns the failure: itself the first time, then that there was one.
+    /// Returns the failure: the error itself the first time, then the fact that there was one.
     fn failure(&mut self) -> Option<io::Error> {
         match std::mem::replace(&mut self.failure, Failure::Told) {
             Failure::None => {
@@ -373,7 +373,7 @@ mod tests {
                 all_have_begun: Condvar::new(),
             });
             let data = data(10_000);
-            // That this ends is the test: each of the first writes waits for the others.
+            // The test is that this ends: each of the first writes waits for the others.
             pack(&gathering, links, &data).unwrap();
             let (found, error) =
                 read_in_order(&contents(&file)[..], &pool(1), ReaderOptions::default());
@@ -443,7 +443,7 @@ mod tests {
             let later = sink.write(b"more").expect_err("it failed before");
             assert_eq!(later.to_string(), "an earlier write failed");
         }
-        // Nobody gathers with the only write, so it never returns; the drop does.
+        // No other write joins the only one, so it never returns; the drop does.
         let storage = MemoryStorage::new();
         let gathering = Gathering {
             file: storage.open("stream", OpenOptions::create_new()).unwrap(),

@@ -1,5 +1,5 @@
 //! The contents of a stream, by its frames' headers. Nothing is decoded but `.xz` streams, because only decoding finds
-//! their end. The seek table is not believed.
+//! their end. The seek table is not trusted.
 
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -15,15 +15,15 @@ use super::seekable::read_seek_table;
 /// The results of [`survey`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Survey {
-    /// Frames by kind, and bytes; the decoded bytes are those that the frames state.
+    /// Frames by kind, and bytes; the decoded bytes are as the frames state them.
     pub counted: Counted,
-    /// Whether every frame states its content, so that the decoded bytes mean anything.
+    /// Whether every frame states its content, so that the decoded bytes are meaningful.
     pub states_content: bool,
-    /// Whether it ends with a seek table that can be used.
+    /// Whether it ends with a usable seek table.
     pub has_table: bool,
 }
 
-/// A frame of a stream, as its headers tell.
+/// A frame of a stream, by its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundFrame {
     /// Where it begins in the stream.
@@ -36,12 +36,12 @@ pub struct FoundFrame {
     pub content_bytes: Option<u64>,
 }
 
-/// Looks through a stream from its start. Of the options the largest window counts, for `.xz` streams.
+/// Looks through a stream from its start. The only option in use is the largest window, for `.xz` streams.
 ///
 /// # Errors
 ///
-/// `Corrupt` with the byte of the stream where no frame is; `Limit` for a window; `Io` from the
-/// source. That a stream passes does not mean that it decodes.
+/// `Corrupt` with the byte of the stream where no frame is; `Limit` for a window; `Io` from the source. A stream may
+/// pass and still not decode.
 ///
 /// # Cost
 ///
@@ -65,7 +65,7 @@ pub fn survey(source: &mut (impl Read + Seek), options: &ReaderOptions) -> Resul
     Ok(survey)
 }
 
-/// Tells each frame of a stream, from its start on, and returns the bytes of all.
+/// Visits each frame of a stream, from its start on, and returns the bytes of all.
 ///
 /// # Errors
 ///
@@ -137,7 +137,7 @@ fn look(
     }
 }
 
-/// Decodes a frame to see where it ends: returns its stored and decoded bytes.
+/// Decodes a frame to find its end: returns its stored and decoded bytes.
 fn decode(
     source: &mut (impl Read + Seek),
     options: &ReaderOptions,
@@ -159,7 +159,7 @@ fn decode(
             return Ok((stored_bytes, content_bytes));
         }
         if step.read == 0 && step.written == 0 {
-            // The rest is taken along, so that a decoder that wants more gets more.
+            // The rest is kept, so that a decoder that needs more gets more.
             window.copy_within(from..to, 0);
             (from, to) = (0, to - from);
             match source.read(&mut window[to..]) {
@@ -172,7 +172,7 @@ fn decode(
     }
 }
 
-/// Returns the bytes of padding that stand at a place behind a frame.
+/// Returns the bytes of padding at a place behind a frame.
 fn padding(source: &mut (impl Read + Seek), at: u64, unit_bytes: usize) -> Result<u64> {
     source.seek(SeekFrom::Start(at)).map_err(failed)?;
     let (mut bytes, mut unit) = (0, vec![0; unit_bytes]);

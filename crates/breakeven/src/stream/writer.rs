@@ -7,16 +7,17 @@
 //! ```
 //!
 //! A stored block in a buffer of the writer's is not copied. Its frame is written around it where it lies, and its raw
-//! buffer and the frame buffer change places. A block in a lent buffer is copied, for its owner wants that back.
+//! buffer and the frame buffer change places. A block in a lent buffer is copied, because its owner needs the buffer
+//! back.
 //!
-//! Each block leaves with a frame buffer, which comes back when its frame is written. So the workers are at most as
-//! many blocks ahead of the sink as there are frame buffers, which is Hirsch's pipeline (2017, section 4.1). It has at
-//! least 2 N of them (equation 4.1); here there are 2 N + 4.
+//! Each block leaves with a frame buffer, which comes back when its frame is written. So the workers are ahead of the
+//! sink by at most as many blocks as there are frame buffers: Hirsch's pipeline (2017, section 4.1). It has at least 2
+//! N buffers (equation 4.1); here there are 2 N + 4.
 //!
-//! Bytes come in three ways. [`Writer::write_all`] is a stream's: it returns when the bytes are copied.
-//! [`Writer::write_at`] and [`Writer::write_async`] are the thesis's calls, with a place in the stream. The first
-//! returns when its bytes are compressed. The second returns at once, and then its buffer may be waited for. Compressed
-//! bytes that are not yet written drain from the frame buffers meanwhile.
+//! Bytes come in three ways. [`Writer::write_all`] is for a stream: it returns when the bytes are copied.
+//! [`Writer::write_at`] and [`Writer::write_async`] are the thesis's calls, with a place in the stream. `write_at`
+//! returns when its bytes are compressed. `write_async` returns at once, and a caller may then wait for its buffer.
+//! Compressed bytes that are not yet written drain from the frame buffers in the background.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -87,21 +88,21 @@ const MIXED_ARMS: [&str; 6] = ["lz4:a32", "lz4:a8", "lz4:1", "xz:1", "xz:6", "de
 pub struct WriterOptions {
     /// The frames that it may hold. Default portable.
     pub container: Container,
-    /// How the method of each block is found. Default `zstd:3` for all.
+    /// The choice of each block's method. Default `zstd:3` for all.
     pub choice: Choice,
     /// Raw bytes of each block but the last, 4 KiB to 64 MiB. Default 1 MiB.
     pub block_bytes: usize,
-    /// Raw bytes that are to come in all: zstd's pledged source size. It is a hint. With it no method is tried that
-    /// cannot pay on the bytes to come, and a promised time ([`Goal::Within`]) is used to its end. Any other number of
-    /// bytes is written as well. With up to 2 N + 4 blocks less, for N workers, the stream may be late by the time that
-    /// those would have given back. Default none.
+    /// Total raw bytes to come: zstd's pledged source size. It is a hint. With it no method is tried that cannot pay on
+    /// the bytes to come, and a promised time ([`Goal::Within`]) is used to its end. Any other number of bytes is
+    /// written as well. If up to 2 N + 4 blocks fewer come, for N workers, the stream may be late: by the time that
+    /// those blocks would have given back. Default none.
     ///
     /// [`Goal::Within`]: super::Goal::Within
     pub pledged_source_bytes: Option<u64>,
-    /// The speed of the link in a stream before this one into the same sink. An adaptive stream that has to find out
-    /// its link begins with it; from then on the evidence of its own writes counts. Default none.
+    /// The speed of the link in a stream before this one into the same sink. An adaptive stream without a given link
+    /// begins with this speed, and then follows its own writes. Default none.
     pub link_seen: Option<BytesPerSecond>,
-    /// Set by the caller when it wants no more: waits then end within a second. Default none.
+    /// The caller sets it to stop: waits then end within a second. Default none.
     pub stop: Option<Arc<AtomicBool>>,
 }
 
@@ -119,8 +120,8 @@ impl Default for WriterOptions {
 }
 
 impl WriterOptions {
-    /// Returns the options of a portable stream that adapts. Each block is compressed as serves the goal on this
-    /// machine and at the speed of this sink, both measured while the stream is written.
+    /// Returns the options of a portable stream that adapts. Each block is compressed for the goal on this machine and
+    /// at the speed of this sink. Both are measured while the stream is written.
     pub fn adaptive(goal: Goal) -> WriterOptions {
         let container = Container::default();
         let priced = Priced {
@@ -165,9 +166,9 @@ impl WriterOptions {
 
     /// Returns the most memory that a writer takes with `worker_count` workers, beside 12 bytes for each frame written.
     ///
-    /// With N workers, at least 1, it has 3 N + 6 buffers as long as the longest frames of a block: 2 N + 4 for frames
-    /// and N + 2 for raw blocks. The methods take N times their memory ([`Method::compressor_bytes`], of each codec the
-    /// most). Where blocks may be split, which a goal does, they take N times half a block besides.
+    /// With N workers (at least 1) it has 3 N + 6 buffers as long as the longest frames of a block: 2 N + 4 for frames
+    /// and N + 2 for raw blocks. The methods take N times their memory ([`Method::compressor_bytes`], the most of each
+    /// codec). A goal may split blocks, and this takes N times half a block more.
     pub fn memory_bytes(&self, worker_count: usize) -> usize {
         let workers = worker_count.max(1);
         let part_bytes = match self.choice {
@@ -197,11 +198,11 @@ pub struct Summary {
     pub plain_blocks: u64,
     /// Bytes that came in.
     pub raw_bytes: u64,
-    /// Bytes that went out, everything included.
+    /// All bytes written, tables and headers included.
     pub stored_bytes: u64,
-    /// From the first call to all blocks being compressed: what an application waits for.
+    /// From the first call until all blocks are compressed: the wait of an application.
     pub compressed_after: Seconds,
-    /// From the first call to the last byte being written.
+    /// From the first call until the last byte is written.
     pub drained_after: Seconds,
 }
 
@@ -212,27 +213,26 @@ impl Summary {
     }
 }
 
-/// When what a call brought was done with, counted from its start.
+/// The times at which the bytes of a call were done, counted from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CallTimes {
-    /// When all of it was compressed, which is how long a synchronous call takes; `None` while it is
-    /// not.
+    /// When all of it was compressed, which is the duration of a synchronous call; `None` before that.
     pub compressed_after: Option<Seconds>,
-    /// When the sink had taken all of it; `None` while it has not.
+    /// When the sink had taken all of it; `None` before that.
     pub drained_after: Option<Seconds>,
 }
 
 /// Writes a stream of frames into a sink.
 ///
-/// Dropping a writer that was not finished leaves the stream without its last blocks and without a
-/// seek table, and does not wait for the sink.
+/// Dropping an unfinished writer leaves the stream without its last blocks and without a seek table. The drop does not
+/// wait for the sink.
 ///
 /// # Cost
 ///
 /// Memory as [`WriterOptions::memory_bytes`], taken at the start, and one thread beside the pool's. A stored block goes
 /// to the sink by vectored writes, one if it is of 1 MiB. A sink without vectored writes gets 18 short and long ones
-/// for that. One of [`Writer::write_async`] is copied and goes by a plain write. Nothing is allocated for a block after
-/// each buffer was used once, except by xz and for a block that is split.
+/// for that block. A block of [`Writer::write_async`] is copied and goes by a plain write. Nothing is allocated for a
+/// block after each buffer was used once, except by xz and for a block that is split.
 ///
 /// # Example
 ///
@@ -275,7 +275,7 @@ pub struct Writer<S: Write + Send + 'static> {
     block_bytes: usize,
     /// Bytes taken so far.
     position: u64,
-    /// Blocks handed on so far, and those of the parts that wait.
+    /// Blocks handed on so far, and those of the waiting parts.
     blocks: u64,
     flushes: u64,
     begun: Option<Instant>,
@@ -288,7 +288,7 @@ struct Filling {
     raw: Vec<u8>,
     /// The hints on all of it.
     outlook: Outlook,
-    /// Where it ends: where a hint does, or full.
+    /// Its end: that of a hint, or of the buffer.
     end_bytes: usize,
 }
 
@@ -302,7 +302,7 @@ impl<S: Write + Send + 'static> Writer<S> {
         options.check()?;
         let workers = pool.worker_count().max(1);
         let block_bytes = options.block_bytes;
-        // Buffers of both kinds change places where a block is stored, so they are as long.
+        // A stored block swaps its two buffers, so both kinds have one length.
         let frame_bytes = frames_bytes_max(block_bytes);
         let buffers = raw_count(workers) + frame_count(workers);
         Error::try_memory(buffers * frame_bytes, "buffers of a stream")?;
@@ -349,20 +349,20 @@ impl<S: Write + Send + 'static> Writer<S> {
         })
     }
 
-    /// Returns the books, which stay open when the stream is finished. None where one method was
-    /// fixed for all blocks: then nothing is decided and nothing booked.
+    /// Returns the books, which stay open after the end of the stream. `None` where one method is fixed for all blocks:
+    /// then nothing is decided or booked.
     pub fn books(&self) -> Option<Books> {
         (self.picker.keeps_books()).then(|| Books(Arc::clone(&self.picker)))
     }
 
-    /// Returns the bytes taken so far: where the next byte of [`Writer::write_all`] goes, and the
-    /// least place that a call may name.
+    /// Returns the bytes taken so far. They are the place of the next byte of [`Writer::write_all`], and the least
+    /// place for a call.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns when the bytes of the last [`Writer::write_at`] or [`Writer::write_async`] were done, as far as they
-    /// are. `None` before the first.
+    /// Returns when the bytes of the last [`Writer::write_at`] or [`Writer::write_async`] were done, if they are.
+    /// `None` before the first.
     pub fn call_times(&self) -> Option<CallTimes> {
         let (compressed_after, drained_after) = self.shared.call_times()?;
         Some(CallTimes {
@@ -374,15 +374,15 @@ impl<S: Write + Send + 'static> Writer<S> {
     /// Takes a hint on bytes that are not written yet. A block ends where a hint begins or ends, so
     /// ranges are best some MiB long. Hints may overlap; of one type, the last one counts.
     ///
-    /// They count as prices do. With [`Choice::Fixed`] only [`Advice::NoCompression`] does anything. With a goal they
+    /// Hints count as prices do. With [`Choice::Fixed`] only [`Advice::NoCompression`] does anything. With a goal they
     /// set the block's life and the workers' time.
     ///
     /// [`Advice::NoCompression`]: super::Advice::NoCompression
     ///
     /// # Errors
     ///
-    /// `Invalid` for a payload that is none of its type. A hint of an unknown type is ignored.
-    /// As [`Writer::write_all`] where it ends a block that is being filled.
+    /// `Invalid` for a payload that does not fit its type. A hint of an unknown type is ignored. As
+    /// [`Writer::write_all`] where it ends a block that is being filled.
     pub fn advise(&mut self, hint: &Hint) -> Result<()> {
         let Some(advice) = hint.advice()? else {
             return Ok(());
@@ -414,8 +414,8 @@ impl<S: Write + Send + 'static> Writer<S> {
         })
     }
 
-    /// Writes `bytes` to a place of the stream, and returns when all of it is compressed. It begins
-    /// and ends a block.
+    /// Writes `bytes` to a place of the stream, and returns when all of it is compressed. Its first byte begins a
+    /// block, and its last one ends a block.
     ///
     /// Places ascend: `offset` is at least [`Writer::position`]. The gap before them is zeros, which take 45 bytes and
     /// some 0.1 ms for each MiB.
@@ -437,8 +437,8 @@ impl<S: Write + Send + 'static> Writer<S> {
     /// Writes a buffer to a place of the stream in the background, and returns at once. The buffer is compressed where
     /// it lies, and [`Pending::wait`] waits for it.
     ///
-    /// Places are as in [`Writer::write_at`]; what is written later waits its turn. Only a gap and
-    /// the end of an unfinished block before `offset` may have to wait for the sink here.
+    /// Places are as in [`Writer::write_at`], and later bytes wait behind these. Here only a gap, or the end of an
+    /// unfinished block before `offset`, may have to wait for the sink.
     ///
     /// Source: `lwrite_async` (Hirsch 2017, listing 4.1 and section 4.1).
     ///
@@ -479,7 +479,8 @@ impl<S: Write + Send + 'static> Writer<S> {
         })?;
         if let Err(error) = self.feed.pump() {
             drop(self.shared.abandon());
-            // A worker may have begun with the buffer, which is the caller's again. In a forked child there is none.
+            // A worker may have begun with the buffer, which now belongs to the caller again. A forked child has no
+            // workers.
             if self.process == std::process::id() {
                 let is_free = || Arc::strong_count(&buffer) == 1;
                 self.shared.wait_until(is_free);
@@ -493,7 +494,7 @@ impl<S: Write + Send + 'static> Writer<S> {
         })
     }
 
-    /// Ends the current block early and waits until all so far has reached the sink, flushed.
+    /// Ends the current block early and waits until all bytes so far have reached the sink, flushed.
     ///
     /// # Errors
     ///
@@ -507,7 +508,7 @@ impl<S: Write + Send + 'static> Writer<S> {
             .wait(|state| (state.flushed >= wanted).then_some(()))
     }
 
-    /// Ends the stream: the last block, the seek table, a flush of the sink, which is given back.
+    /// Ends the stream: the last block, the seek table, and a flush of the sink. Returns the sink.
     ///
     /// # Errors
     ///
@@ -548,7 +549,7 @@ impl<S: Write + Send + 'static> Writer<S> {
         Ok((sink, summary))
     }
 
-    /// Looks at a call's place, brings the stream there, and begins to count its time.
+    /// Checks a call's place, brings the stream there, and begins to count its time.
     fn begin_call(&mut self, length: usize, offset: u64) -> Result<()> {
         let begun = Instant::now();
         let Some(gap) = offset.checked_sub(self.position) else {
@@ -634,7 +635,7 @@ impl<S: Write + Send + 'static> Write for Writer<S> {
     }
 }
 
-/// A buffer that is being compressed. Dropping it lets the buffer go when its last block is.
+/// A buffer that is being compressed. Dropping it releases the buffer after its last block.
 #[must_use = "the buffer comes back by waiting for it"]
 pub struct Pending<B> {
     buffer: Arc<B>,
@@ -644,15 +645,15 @@ pub struct Pending<B> {
 }
 
 impl<B> Pending<B> {
-    /// Waits until the buffer is compressed and gives it back. Unwritten bytes drain from the frame buffers. It may be
-    /// waited for after the stream was finished as well.
+    /// Waits until the buffer is compressed and gives it back. Unwritten bytes drain from the frame buffers. The wait
+    /// may also come after the end of the stream.
     ///
     /// Source: `lwait` (Hirsch 2017, listing 4.1 and section 4.1).
     ///
     /// # Errors
     ///
-    /// As [`Writer::write_all`]; `Poisoned` if the writer was dropped. But for `Interrupted`, nobody
-    /// reads the buffer any more, and it is dropped.
+    /// As [`Writer::write_all`]; `Poisoned` if the writer was dropped. Except for `Interrupted`, nobody reads the
+    /// buffer any more, and it is dropped.
     pub fn wait(self) -> Result<B> {
         let outcome = self.shared.wait_compressed(self.blocks);
         let is_free = || Arc::strong_count(&self.buffer) == 1;
@@ -670,8 +671,8 @@ impl<B> Pending<B> {
         self.shared.wait_compressed(self.blocks)
     }
 
-    /// Waits until nobody reads the buffer any more, whatever became of it and whatever the stop flag
-    /// says. Where the stream was stopped its writer is to be dropped first, lest this wait for the sink.
+    /// Waits until nobody reads the buffer any more, despite any failure and the stop flag. If the stream was stopped,
+    /// its writer must be dropped first, or this waits for the sink.
     pub fn let_go(self) {
         let is_free = || Arc::strong_count(&self.buffer) == 1;
         self.shared.wait_until(is_free);
@@ -695,12 +696,12 @@ fn work(workspace: &mut Workspace, picker: &Picker, shared: &Shared, job: Job) -
         Job::Flush => return Ok(Piece::Flush),
         Job::End { has_table } => return Ok(Piece::End { has_table }),
     };
-    // Parts before this block in the stream are wanted first.
+    // Parts before this block in the stream go first.
     picker.help(workspace);
     #[cfg(test)]
     kill::begin(raw.bytes());
     let outcome = picker.encode(workspace, (&mut raw, &mut frame), &outlook);
-    // The caller has its bytes back before it learns that they are compressed.
+    // The caller has its bytes back before it learns of their compression.
     let own = match raw {
         Raw::Own(mut raw) => {
             if outcome.as_ref().is_ok_and(|frames| frames.is_left) {
@@ -902,7 +903,7 @@ mod tests {
         }
     }
 
-    /// Writes all data and finishes; returns the errors that the calls brought.
+    /// Writes all data and finishes; returns the errors of the calls.
     fn errors_of<S: Write + Send + 'static>(mut writer: Writer<S>, data: &[u8]) -> Vec<Error> {
         let mut errors = Vec::new();
         for piece in data.chunks(5_000) {
@@ -931,7 +932,7 @@ mod tests {
                 let errors = errors_of(writer, &data);
                 let taken = taken.lock().unwrap();
                 if errors.is_empty() {
-                    // The flush before the end cuts no block, so the bytes are the same but one.
+                    // The flush before the end cuts no block, so all bytes but one are the same.
                     assert!(taken.len() >= whole.len(), "{calls_left} calls");
                     continue;
                 }
@@ -981,7 +982,7 @@ mod tests {
             let mut writer = Writer::new(Stuck(gate), &pool, options).unwrap();
             let writing = std::thread::spawn(move || {
                 loop {
-                    // More than all buffers hold, so that it waits for the sink.
+                    // These are more bytes than all buffers hold, so the writer waits for the sink.
                     if let Err(error) = writer.write_all(&data) {
                         return error;
                     }

@@ -1,4 +1,4 @@
-//! The blocks of a window weighed at the two ends of a price, and where between them the balance lies.
+//! The blocks of a window weighed at the two ends of a price, and the balance between the ends.
 //!
 //! Prices are linear in one number, so the costs of an arm at both ends give its cost at any price between.
 
@@ -15,7 +15,7 @@ const HALVINGS: usize = 30;
 /// Blocks of the window that are alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// None for a block that is stored at any price.
+    /// `None` for a block that is stored at any price.
     pub class: Option<Class>,
     pub outlook: Outlook,
     pub count: f64,
@@ -36,16 +36,16 @@ pub struct Balance {
     pub work: f64,
     /// Seconds of the link that no price changes.
     pub write: f64,
-    /// The arms of each group, one group after the other.
+    /// The arms of each group, group by group.
     pub arms: Vec<Weighed>,
-    /// How many blocks a group has, and where its arms end.
+    /// The number of blocks of each group, and the end of its arms.
     pub groups: Vec<(f64, usize)>,
 }
 
 /// An arm on a class.
 #[derive(Clone, Copy)]
 pub struct Weighed {
-    /// Cost where the price is nothing, and how it grows with the price: prices are linear in it.
+    /// The cost at price zero, and its growth with the price: prices are linear in it.
     pub at_zero: f64,
     pub per_price: f64,
     /// Seconds of a worker.

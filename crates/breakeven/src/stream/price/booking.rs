@@ -1,5 +1,5 @@
-//! The entry of a pick in the books: its expected cost, that of the other arms and of storing, and its real cost, in
-//! the goal's unit.
+//! The entry of a pick in the books. It has the expected cost of the pick, of the other arms and of storing, and the
+//! real cost, in the goal's unit.
 
 use crate::decide::{BlockLife, Class, Decision, Prices, Quantities, choose};
 use crate::units::Estimate;
@@ -17,15 +17,15 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns what the block really cost, in the unit and at the prices of the decision.
+    /// Returns the real cost of the block, in the unit and at the prices of the decision.
     pub fn real_cost(&self, taken: &Taken) -> f64 {
         real(&self.decision.quantities, taken).cost(&self.life, &self.prices)
     }
 }
 
 impl Controller {
-    /// Returns the pick of an arm and of a number of parts for a block, of a class that
-    /// [`Controller::choose_for`] has seen, as it goes to the books.
+    /// Returns the entry of a pick: an arm and a number of parts for a block, of a class that
+    /// [`Controller::choose_for`] has seen.
     ///
     /// # Panics
     ///
@@ -51,8 +51,8 @@ impl Controller {
         }
     }
 
-    /// Returns the pick of a block reported to [`Controller::pass`], as it goes to the books. It is of class
-    /// [`Class::UNSEEN`], and there was nothing to pick from.
+    /// Returns the entry of a block reported to [`Controller::pass`]. Its class is [`Class::UNSEEN`], and it had no
+    /// alternative.
     pub fn entry_of_passed(&self, raw_bytes: u64, outlook: &Outlook) -> Entry {
         let life = self.booked_life(Class::UNSEEN, raw_bytes, outlook);
         let prices = self.booked_prices();
@@ -65,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// Returns the life that a block is booked for: of time and bytes the writing alone.
+    /// Returns the life that a block is booked for: with goals of time and bytes, the writing alone.
     fn booked_life(&self, class: Class, raw_bytes: u64, outlook: &Outlook) -> BlockLife {
         let life = self.goal.usual_life(class, raw_bytes);
         match self.goal {
@@ -76,7 +76,7 @@ impl Controller {
 
     /// Returns the prices that blocks are booked at.
     fn booked_prices(&self) -> Prices {
-        // The link as it is known, and not as one write that takes long may make it look.
+        // The known link, and not the one that a single long write may suggest.
         let byte_seconds = 1.0 / self.plant().link.0;
         let write_seconds = self.plant().write_overhead.0;
         match self.goal {
@@ -90,10 +90,10 @@ impl Controller {
         }
     }
 
-    /// Returns what a block would have cost uncompressed, as it is booked.
+    /// Returns the cost of a block uncompressed, in the unit of the books.
     fn booked_store_cost(&self, life: &BlockLife, prices: &Prices) -> f64 {
         match self.goal {
-            // Alone on its way it would take the link as long as this, and hide all other work.
+            // A block alone in the pipeline would take the link as long as this, and hide all other work.
             Goal::Fastest => {
                 self.plant().write_overhead.0 + life.raw_bytes as f64 / self.plant().link.0
             }
@@ -102,12 +102,12 @@ impl Controller {
     }
 }
 
-/// Returns the quantities that a block took, beside what is only known when it is read.
+/// Returns the quantities that a block took, together with those that only a read can show.
 pub(super) fn real(expected: &Quantities, taken: &Taken) -> Quantities {
     let it = &taken.observation;
     let stored = Estimate::exact(it.stored_bytes as f64);
     Quantities {
-        // Core time: contention is put on it where waits are counted.
+        // Core time: contention is added where waits are counted.
         encode_core_seconds: Estimate::exact(it.encode.unwrap_or(taken.wall).0),
         stored_bytes: stored,
         held_bytes: stored,

@@ -1,4 +1,4 @@
-//! The goal of a stream: over soon, in a promised time, small, or cheap.
+//! The goal of a stream: an early end, a promised time, few bytes, or a low cost.
 
 use crate::decide::{BlockLife, Class, Prices};
 use crate::units::{Estimate, Seconds};
@@ -6,27 +6,27 @@ use crate::units::{Estimate, Seconds};
 /// The goal of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// Over as soon as can be (Hirsch's S1).
+    /// Ends as early as possible (Hirsch's S1).
     Fastest,
-    /// As small as can be in at most this factor of its time uncompressed, at least 1. Use 1 for no loss of time (S2),
+    /// As small as possible within this factor of its uncompressed time, at least 1. Use 1 for no loss of time (S2),
     /// more to give time for space (S3).
     Within(f64),
     /// As small as can be.
     Smallest,
-    /// As cheap as can be at fixed prices, held for some time and read so often.
+    /// As cheap as possible at fixed prices, held for some time and read so often.
     Money {
         prices: Prices,
         held: Seconds,
         reads: f64,
     },
-    /// With as few joules as can be, at fixed prices in joules, read so often (Kothiyal 2009). Bytes that are held cost
-    /// nothing: what is saved of a medium saves energy only where a device can stay off.
+    /// As few joules as possible, at fixed prices in joules, read so often (Kothiyal 2009). Held bytes cost nothing:
+    /// less use of a medium saves energy only if a device can stay off.
     Energy { prices: Prices, reads: f64 },
 }
 
 impl Goal {
-    /// Returns the unit of the booked costs of blocks under this goal. For the fastest end it is the block's share of
-    /// the time in which workers and link end together; for space it is bytes.
+    /// Returns the unit of the booked costs of blocks under this goal. For the earliest end it is the block's share of
+    /// the time in which workers and link end together. For space it is bytes.
     pub fn unit(&self) -> &'static str {
         match self {
             Goal::Fastest => "seconds",

@@ -1,9 +1,9 @@
-//! A line through pairs that were seen: a constant and a slope, by least squares with fading weights.
+//! A line through observed pairs: a constant and a slope, by least squares with fading weights.
 //!
-//! So the worker's own time for every block is separated from the effect of others on the codec's time.
+//! It separates the worker's own time for every block from the effect of other programs on the codec's time.
 
-/// Pairs after which an older one counts half. With 64 a neighbour on the cores that had gone was reckoned with
-/// for so long that the next blocks took 4.6 % more time.
+/// Pairs after which an older one counts half. With 64, a busy neighbour on the cores counted for too long after its
+/// end, and the next blocks took 4.6 % more time.
 const HALF_LIFE: f64 = 32.0;
 /// Spread of x, as a share of its mean, from which constant and slope can be separated.
 const SPREAD_MIN: f64 = 0.1;
@@ -43,8 +43,8 @@ impl Pairs {
         add(&mut self.x_y, x * y);
     }
 
-    /// Returns the line with a slope of at least `slope_min` and no constant below zero. Where the pairs do not show
-    /// one, all is put on the slope. None before there are any.
+    /// Returns the line with a slope of at least `slope_min` and no constant below zero. If the pairs do not show such
+    /// a line, all is put on the slope. `None` without pairs.
     pub fn line(&self, slope_min: f64) -> Option<Line> {
         if self.y <= 0.0 || self.x <= 0.0 {
             return None;
@@ -90,11 +90,11 @@ mod tests {
         let line = |constant, slope| Line { constant, slope };
         let bytes = [1e5, 3e5, 1e6];
         check(&bytes, line(1e-3, 1e-8), 0.0, line(1e-3, 1e-8));
-        // Of equal ones only the whole can be known.
+        // Equal pairs show only the sum.
         check(&[1e6], line(1e-3, 1e-8), 0.0, line(0.0, 1.1e-8));
-        // Less than nothing is no constant.
+        // A constant below zero is not one.
         check(&[1.0, 3.0], line(-0.5, 1.0), 0.0, line(0.0, 0.75));
-        // Nor does a worker take less than the codec: this one's constant belongs to the slope.
+        // A worker does not take less than its codec, either: this one's constant belongs to the slope.
         check(&[1.0, 3.0], line(2.0, 0.5), 1.0, line(0.0, 1.5));
         check(&[1.0, 3.0], line(2.0, 1.5), 1.0, line(2.0, 1.5));
     }

@@ -4,23 +4,22 @@
 //!
 //! - fastest: work costs `lambda / n`, the link `1 - lambda`. Lambda is such that the last blocks would keep workers
 //!   and link equally long (the dual of the fluid problem, `oracle.rs`);
-//! - within a factor: bytes cost 1. The price of work is such that the blocks so far, the older the less, take the time
-//!   allowed. Time saved by some is there for others, but none is lent. A method by which the stream would be late if
-//!   it ended with this block is charged for it. Where the coming bytes are known, the last blocks lend each other the
-//!   time that they can give back, and leave nothing;
+//! - within a factor: bytes cost 1. The price of work is such that the blocks so far, with fading weights, take the
+//!   time allowed. Time saved by some is there for others, but none is lent. A method that would make the stream late
+//!   if it ended with this block is charged for that. Where the coming bytes are known, the last blocks lend each other
+//!   the time that they can give back, and leave nothing;
 //! - smallest, money: fixed prices.
 //!
-//! The prices alone do not see the queue. A block that takes longer to encode than the frames before it keep the link
-//! lets the link starve. One that takes longer than the buffers can hold lets the other workers stall. Both waits are
-//! charged to the method that would cause them, at the price of the waiting part, and as long as they may be on the
-//! mean. Blocks take longer or shorter than expected, and the gain of shorter ones does not make up for a link that
-//! stands still. A block that does not fit may be split (`parts.rs`), if its parts cost less with the waits that are
-//! left than the whole does. Where two methods tie, the fill of the buffers tips the price towards the side that is
-//! behind, so errors of the estimates do not add up. Going to and fro between two ties is right as long as it is
-//! shorter than the buffers.
+//! The prices alone do not see the queue. The link starves if a block takes longer to encode than the frames before it
+//! keep the link busy. Other workers stall if a block takes longer than the buffers can hold. Both waits are charged to
+//! the method that would cause them, at the price of the waiting part and at their expected length. Blocks take longer
+//! or shorter than expected, and the gain of shorter ones does not make up for an idle link. A block that does not fit
+//! may be split (`parts.rs`), if its parts with the remaining waits cost less than the whole. Where two methods tie,
+//! the fill of the buffers tips the price towards the side that is behind. So errors of the estimates do not add up.
+//! Alternating between two ties is right while it is shorter than the buffers.
 //!
-//! Arms that might be better than is known are tried, for at most a hundredth of all cost. The knowledge comes from a
-//! [`Profile`], which learns as blocks are completed.
+//! Arms that may be better than their estimates are tried, for at most a hundredth of all cost. The knowledge comes
+//! from a [`Profile`], which learns as blocks are completed.
 //!
 //! | what the controller stands on | file |
 //! |---|---|
@@ -34,9 +33,10 @@
 //! | what a worker takes beside its codec | `line.rs` |
 //! | what a pick comes to in the books | `booking.rs` |
 //!
-//! Hints are numbers in the same rule (`hint.rs`). Reads are priced as the link and the workers are, and a held byte by
-//! the cost of storage against the time of a machine. Where the application computes meanwhile, its computing is work
-//! like that of the blocks. So a method that leaves it too little is too dear, up to where only storing pays.
+//! Hints are numbers in the same rule (`hint.rs`). Reads are priced as the link and the workers are. A held byte is
+//! priced by the cost of storage against the time of a machine. Where the application computes at the same time, its
+//! computing is work like that of the blocks. So a method that leaves it too little is too dear, and at the limit only
+//! storing pays.
 //!
 //! Not here: clocks, threads and bytes.
 
@@ -79,8 +79,8 @@ pub use transit::Plant;
 pub struct Taken {
     /// The codec's result on it, with core time.
     pub observation: Observation,
-    /// The worker's time for the block, choosing included: longer than the codec's core time where
-    /// others had the core.
+    /// The worker's time for the block, choosing included: longer than the codec's core time where other threads had
+    /// the core.
     pub wall: Seconds,
 }
 
@@ -89,33 +89,32 @@ pub struct Taken {
 pub struct Explained {
     /// Its place among the arms.
     pub arm: usize,
-    /// The ticket by which to tell what became of the block.
+    /// The ticket for the report on the block's outcome.
     pub ticket: u64,
     /// The decision, at the prices and with the waits of the moment.
     pub decision: Decision,
-    /// Whether it is not the best known, but might be.
+    /// Whether it is a trial: not the best known arm, but one that might be better.
     pub is_trial: bool,
 }
 
-/// Blocks' worth of time saved from which on a goal with a time hopes for twice as much of unseen arms. There is more
-/// time than it knows to use.
+/// Blocks' worth of saved time from which a goal with a time hopes for twice as much from untried arms. It then has
+/// more time than it can use.
 const BOLD_BLOCKS: f64 = 24.0;
-/// The weight of a block beside the next for a goal with a time, and the least weight that counts at all.
+/// The weight of a block against the next for a goal with a time, and the least weight that counts.
 const PAST_KEPT: f64 = 1.0 - 1.0 / 256.0;
 const PAST_MIN: f64 = 0.1;
-/// Blocks over which the deviation from the expected time is measured, and the most that one counts.
+/// Blocks over which the deviation from the expected time is measured, and the most weight of one.
 const SURPRISE_BLOCKS: f64 = 32.0;
 const SURPRISE_MAX: f64 = 1.0;
-/// A worker that takes no longer than its codec.
+/// The line of a worker without time beside its codec's.
 const CORE_ALONE: Line = Line {
     constant: 0.0,
     slope: 1.0,
 };
-/// The most by which others' doing stretches a block's core time. A longer time is a machine that stood still, and says
-/// nothing of the next block.
+/// The most by which other programs stretch a block's core time. A longer time means that the machine stood still, and
+/// shows nothing of the next block.
 const STRETCH_MAX: f64 = 8.0;
-/// The share of the time for which the buffers hold work that a block must take before splitting it is
-/// thought of.
+/// The least share of the time for which the buffers hold work at which splitting a block is considered.
 const SPLIT_ROOM_MIN: f64 = 1.0;
 
 /// Picks the arm of each block.
@@ -125,46 +124,45 @@ pub struct Controller {
     /// Workers among which a block may be split.
     pub(super) split_workers: usize,
     chooser: Chooser,
-    /// Into how many parts a block of each form goes: each arm has these forms.
+    /// The numbers of parts: each arm has one form for each.
     parts: Vec<usize>,
-    /// The last blocks, as many as the buffers hold: what lies further apart cannot be set off
-    /// against each other.
+    /// The last blocks, as many as the buffers hold: blocks further apart cannot balance each other.
     window: VecDeque<Group>,
-    /// Whether there are other blocks in it than when the prices were found.
+    /// Whether the window changed since the prices were found.
     is_window_other: bool,
-    /// All blocks so far, the older the less: a goal with a time may save it here and spend it there.
+    /// All blocks so far, with fading weights: a goal with a time may save it here and spend it there.
     past: Vec<Group>,
-    /// Where the balance lies for the blocks of the window.
+    /// The balance for the blocks of the window.
     prices: Prices,
-    /// Seconds of a byte and of a write by which the prices were found.
+    /// Seconds of a byte and of a write at the last pricing.
     link_priced: (f64, f64),
-    /// Seconds that a block takes on the whole.
+    /// Seconds that a block takes on average.
     period: f64,
     transit: Transit,
-    /// Core time of encoding and the worker's time for the block, lately.
+    /// Recent pairs of the core time of encoding and the worker's time for the block.
     walls: Pairs,
-    /// Squared share by which blocks were encoded later or sooner than expected, lately.
+    /// The squared share by which recent blocks deviated from their expected times.
     surprise: f64,
     /// A worker's time by its codec's. Classifying, choosing and waiting for a core are the same for every method, and
     /// contention stretches the codec's time.
     wall: Line,
     /// Bytes that are to come in all, where a pledge gives them.
     pledged_bytes: Option<u64>,
-    /// Bytes of the blocks so far, and seconds that they would take uncompressed.
+    /// Bytes of the blocks so far, and their seconds uncompressed.
     raw_bytes: u64,
     raw_seconds: f64,
     /// Those of them in which the application computed.
     solver_seconds: f64,
     /// Core seconds of encoding so far, with the expected ones of the blocks under way.
     core_seconds: f64,
-    /// Time in which there was nothing to do.
+    /// Time without any work.
     paused: f64,
-    /// Time that a goal with a time had left at the last choice, in blocks.
+    /// The time left of a promise at the last choice, in blocks.
     saved_blocks: f64,
     scratch: Scratch,
 }
 
-/// Memory that choosing needs again for each block.
+/// Working memory of a choice, used again for each block.
 #[derive(Default)]
 struct Scratch {
     groups: Vec<Group>,
@@ -216,9 +214,8 @@ impl Controller {
         controller
     }
 
-    /// Takes a hint on how many bytes there are in all. A trial must be expected to pay on the bytes to come, and where
-    /// a time is promised the last blocks take the rest of it. If there are more bytes, those are chosen for as if
-    /// there were no pledge.
+    /// Takes a hint on the total number of bytes. A trial must then be expected to pay on the bytes to come. Where a
+    /// time is promised, the last blocks take the rest of it. Further bytes are chosen for as without a pledge.
     pub fn pledge(&mut self, bytes: u64) {
         self.pledged_bytes = Some(bytes);
     }
@@ -233,12 +230,12 @@ impl Controller {
         &self.arms
     }
 
-    /// Returns what the blocks go through, as far as it is known now.
+    /// Returns the plant as known now.
     pub fn plant(&self) -> &Plant {
         &self.transit.plant
     }
 
-    /// Returns what is known of the arms.
+    /// Returns the profile of the arms so far.
     pub fn profile(&self) -> &Profile {
         self.chooser.profile()
     }
@@ -249,34 +246,33 @@ impl Controller {
         &self.prices
     }
 
-    /// Returns the time that a worker takes for a block, in the core time of encoding it.
+    /// Returns the line of a worker's time for a block over the core time of encoding it.
     pub(super) fn wall(&self) -> Line {
         self.wall
     }
 
-    /// Returns the time of all workers together in which a block goes through, as far as it is known:
-    /// infinite before the first.
+    /// Returns the mean time of all workers together for a block: infinite before the first.
     pub fn worker_seconds(&self) -> Seconds {
         Seconds(self.period * self.plant().workers as f64)
     }
 
-    /// Returns the share of all cost, as it was expected, that trying other arms took.
+    /// Returns the expected share of all cost that trials of other arms took.
     pub fn trial_share(&self) -> f64 {
         self.chooser.trial_share()
     }
 
-    /// Returns the share of all cost that trials took beyond what was feared of them.
+    /// Returns the share of all cost by which trials exceeded their feared cost.
     pub fn trial_surprise_share(&self) -> f64 {
         self.chooser.trial_surprise_share()
     }
 
-    /// Changes what is known of the link.
+    /// Changes the known speed of the link.
     pub fn set_link(&mut self, link: BytesPerSecond, write_overhead: Seconds) {
         self.transit.set_link(link, write_overhead);
     }
 
-    /// Picks the arm of a block that starts now, `now` after the first, with the hints in `outlook`. Returns its place
-    /// among the arms, and a ticket for the report of its outcome.
+    /// Picks the arm of a block that starts now, `now` after the first, with the hints in `outlook`. Returns the arm's
+    /// index, and a ticket for the report of its outcome.
     pub fn choose_for(
         &mut self,
         class: Class,
@@ -288,7 +284,7 @@ impl Controller {
         self.send(&way, outlook, now)
     }
 
-    /// Picks as [`Controller::choose_for`] does, and says why.
+    /// Picks as [`Controller::choose_for`] does, and returns the reason.
     pub fn explain_for(
         &mut self,
         class: Class,
@@ -311,7 +307,7 @@ impl Controller {
         let kind = (Some(class), *outlook);
         let is_new = !self.window.iter().any(|it| (it.class, it.outlook) == kind);
         self.enter(Some(class), raw_bytes, outlook, now);
-        // While the link waits for blocks, prices stay: following every block has been slower.
+        // While the link waits for blocks, prices stay: following every block was slower.
         let is_busy = self.transit.watch_link(now);
         let is_other = self.is_window_other || self.link_priced != self.transit.link();
         if is_new || self.period.is_infinite() || is_busy && is_other {
@@ -320,7 +316,7 @@ impl Controller {
         self.pick(class, raw_bytes, outlook, now)
     }
 
-    /// Sends a block on its way.
+    /// Queues a block.
     fn send(&mut self, way: &Way, outlook: &Outlook, now: Seconds) -> (usize, u64) {
         self.count_raw(way.life.raw_bytes, outlook);
         let candidate = way.picked.candidate;
@@ -338,19 +334,18 @@ impl Controller {
         (candidate / self.parts.len(), self.transit.send(sent))
     }
 
-    /// Returns into how many parts a block of a candidate goes.
+    /// Returns the number of parts of a candidate's block.
     fn parts_in(&self, candidate: usize) -> usize {
         self.parts[candidate % self.parts.len()]
     }
 
-    /// Returns into how many equal parts the block of a ticket is to be split, 1 for none. Several workers encode
-    /// parts, and their frames follow each other.
+    /// Returns the number of equal parts for the block of a ticket, 1 for no split. Several workers encode parts, and
+    /// their frames follow each other.
     pub fn parts_of(&self, ticket: u64) -> usize {
         self.transit.sent(ticket).map_or(1, |it| it.parts)
     }
 
-    /// Notes a block that starts now and is stored as it is, whatever the price; returns its ticket,
-    /// for [`Controller::stored`].
+    /// Notes a block that starts now and is stored at any price; returns its ticket, for [`Controller::stored`].
     pub fn pass(&mut self, raw_bytes: u64, outlook: &Outlook, now: Seconds) -> u64 {
         self.enter(None, raw_bytes, outlook, now);
         self.count_raw(raw_bytes, outlook);
@@ -376,7 +371,7 @@ impl Controller {
         self.transit.written(now);
     }
 
-    /// Puts a block into the window.
+    /// Adds a block to the window.
     fn enter(&mut self, class: Option<Class>, raw_bytes: u64, outlook: &Outlook, now: Seconds) {
         let raw_bytes = raw_bytes as f64;
         self.paused += self.transit.pause(raw_bytes, now);
@@ -395,7 +390,7 @@ impl Controller {
         }
     }
 
-    /// Counts a block among all so far.
+    /// Adds a block to all so far.
     fn remember(&mut self, new: &Group) {
         self.past.retain_mut(|it| {
             it.count *= PAST_KEPT;
@@ -412,7 +407,7 @@ impl Controller {
         self.solver_seconds += outlook.asynchronism * raw_seconds;
     }
 
-    /// Learns what encoding a block took, that was finished `now`.
+    /// Learns the cost of encoding a block that was finished `now`.
     pub fn encoded(&mut self, ticket: u64, taken: &Taken, now: Seconds) {
         let observation = &taken.observation;
         self.be_surprised(ticket, now);
@@ -428,7 +423,7 @@ impl Controller {
                 was_trial = true;
                 let real = booking::real(&trial.expected, taken);
                 let cost = real.cost(&trial.life, &trial.prices);
-                // The queue as it is known now, except for the blocks on their way then.
+                // The queue as known now, except for the blocks under way then.
                 let waits = Waits {
                     wall: self.wall,
                     period: self.period,
@@ -446,8 +441,8 @@ impl Controller {
             self.wall = self.walls.line(1.0).unwrap_or(CORE_ALONE);
         }
         let is_due = candidate.is_some_and(|it| self.chooser.learn(it, observation));
-        // Where time is saved up, a trial is of a method that may store far less, so its result is used at once. Else
-        // prices that follow every one have been slower.
+        // Where time is saved up, a trial is of a method that may store far less, so its result is used at once.
+        // Otherwise, prices that follow every result were slower.
         let is_awaited = was_trial && matches!(self.goal, Goal::Within(_));
         if is_awaited && !is_due {
             self.chooser.refresh();
@@ -457,7 +452,7 @@ impl Controller {
         }
     }
 
-    /// Learns how far the encoding of blocks is from the expectation. Of a trial little was expected.
+    /// Learns how far the encoding of blocks deviates from the expectation. For a trial the expectation was low.
     fn be_surprised(&mut self, ticket: u64, now: Seconds) {
         let Some(sent) = self.transit.sent(ticket) else {
             return;
@@ -475,7 +470,7 @@ impl Controller {
         self.wall.at(quantities.encode_core_seconds.mean)
     }
 
-    /// Returns the time that all frame buffers but one hold work for.
+    /// Returns the time for which all frame buffers but one hold work.
     fn room(&self) -> f64 {
         self.period * self.plant().frames.saturating_sub(1).max(1) as f64
     }
@@ -492,14 +487,14 @@ impl Controller {
         (self.goal.usual_life(class, raw_bytes), terms)
     }
 
-    /// Returns what is known of each whole arm on a class.
+    /// Returns the estimate of each whole arm on a class.
     fn known(&self, class: Option<Class>, raw_bytes: u64) -> impl Iterator<Item = &Quantities> {
         let known = class.map(|it| self.chooser.expected(it, raw_bytes));
         known.into_iter().flatten().step_by(self.parts.len())
     }
 }
 
-/// Returns each arm whole and in so many parts.
+/// Returns each arm whole and in each number of parts.
 fn candidates(arms: &[Method], parts: &[usize]) -> Vec<Candidate> {
     let forms = |&arm: &Method| {
         let in_parts = move |(form, &parts): (usize, &usize)| {

@@ -1,7 +1,7 @@
-//! How the parts of a block go: each to whoever is first to be free.
+//! The times of a block's parts: each goes to the worker that is free first.
 //!
-//! A part compresses less than the whole, since it starts with an empty window, and is done sooner. The profile's
-//! estimates for blocks of the part's length give the cost of that: parts are forms of an arm (`decide::Candidate`).
+//! A part compresses less than the whole, since it starts with an empty window, and it is done sooner. The profile's
+//! estimates for blocks of the part's length give its cost: parts are forms of an arm (`decide::Candidate`).
 
 use super::super::split::PARTS_MAX;
 
@@ -11,13 +11,13 @@ pub struct Spell {
     pub parts: usize,
     /// Until the last part is done.
     pub latency: f64,
-    /// While the worker who has the block does none of its parts.
+    /// The time in which the block's own worker does none of its parts.
     pub idle: f64,
 }
 
 impl Spell {
-    /// Lets a block that takes its workers `wall` seconds in all be done, each part by the first free worker. `delays`
-    /// are those of the workers; the first of them has the block.
+    /// Times a block of `wall` seconds of work in all, with each part done by the first free worker. `delays` are those
+    /// of the workers; the first of them has the block.
     pub fn of(wall: f64, parts: usize, delays: &[f64]) -> Spell {
         if parts == 1 {
             return Spell {
@@ -44,7 +44,7 @@ impl Spell {
         }
     }
 
-    /// Returns it where all takes so many times as long.
+    /// Returns the spell with all times multiplied.
     pub fn times(&self, longer: f64) -> Spell {
         Spell {
             parts: self.parts,

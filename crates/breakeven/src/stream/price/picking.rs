@@ -16,7 +16,7 @@ pub struct Way {
     pub life: BlockLife,
     pub prices: Prices,
     pub expected: Quantities,
-    /// While it is encoded, as expected.
+    /// The expected spell of encoding it.
     pub spell: Spell,
     pub waits: Waits,
 }
@@ -62,7 +62,7 @@ impl Controller {
         }
     }
 
-    /// Returns the decision that a pick was, at the prices and with the waits that decided it.
+    /// Returns the decision behind a pick, with its prices and waits.
     pub(super) fn decision_of(&mut self, way: &Way) -> Decision {
         let Controller {
             chooser,
@@ -85,10 +85,10 @@ impl Controller {
         Terms {
             blocks_behind,
             second_cost: prices.per_core_second.mean * workers + self.link_second(prices),
-            // Where a time is promised a trial is paid in bytes, and late all the same.
+            // Where a time is promised, a trial costs bytes, and may be late as well.
             is_curious: !is_bold,
             is_bold,
-            // Where nothing tells two apart, bytes are the surer gain.
+            // Without a known difference, bytes are the surer gain.
             unnoticed_cost: is_ending.then_some(TRIAL_SECONDS),
             ..kind
         }
@@ -111,8 +111,8 @@ impl Controller {
     }
 }
 
-/// Returns the queue's addition to the cost of a block of so many bytes in so many parts; infinite where these would be
-/// too short.
+/// Returns the queue's addition to the cost of a block, by its bytes and parts; infinite where the parts would be too
+/// short.
 fn added(waits: &Waits, it: &Quantities, (raw_bytes, parts): (u64, usize), delays: &[f64]) -> f64 {
     if parts > 1 && raw_bytes.div_ceil(parts as u64) < PART_BYTES_MIN as u64 {
         return f64::INFINITY;

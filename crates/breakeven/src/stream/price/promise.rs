@@ -1,4 +1,4 @@
-//! The rest of a promised time, and the question which blocks are the last.
+//! The rest of a promised time, and the question of which blocks are the last.
 
 use crate::units::Seconds;
 
@@ -8,17 +8,17 @@ use super::{Controller, Goal};
 
 /// The rest of a promised time for a block.
 pub struct Left {
-    /// Seconds until it must be through; without end where no time is promised.
+    /// Seconds until it must be finished; infinite where no time is promised.
     pub seconds: f64,
-    /// Blocks' worth of time that those before it saved.
+    /// Blocks' worth of time that earlier blocks saved.
     pub saved_blocks: f64,
-    /// Blocks as long that are to come behind it; without end where that is unknown.
+    /// Blocks of the same length behind it; infinite where that is unknown.
     pub blocks_behind: f64,
 }
 
 impl Controller {
-    /// Returns how many blocks come behind one that starts now, as long as it. Without end where there is no pledge,
-    /// where there are more than pledged, and where the cores are not the workers' alone.
+    /// Returns the number of blocks of the same length behind one that starts now. It is infinite without a pledge,
+    /// beyond the pledged bytes, and where the workers do not have the cores alone.
     pub(super) fn blocks_behind(&self, raw_bytes: u64, outlook: &Outlook) -> f64 {
         let so_far = self.raw_bytes + raw_bytes;
         let behind = self.pledged_bytes.and_then(|it| it.checked_sub(so_far));
@@ -28,8 +28,8 @@ impl Controller {
         }
     }
 
-    /// Returns whether a block is one of the last. Nothing comes behind them that their workers could be wanted for,
-    /// and the stream ends when they are encoded and written.
+    /// Returns whether a block is one of the last. No later block needs their workers, and the stream ends when they
+    /// are encoded and written.
     pub(super) fn is_ending(&self, blocks_behind: f64) -> bool {
         blocks_behind < self.plant().workers as f64
     }
@@ -39,8 +39,7 @@ impl Controller {
         self.core_seconds / self.plant().workers as f64 + self.solver_seconds
     }
 
-    /// Returns what is left of a promised time for a block that takes so long uncompressed, while the link
-    /// has a backlog.
+    /// Returns the rest of a promised time for a block of given uncompressed time, while the link has a backlog.
     pub(super) fn left(
         &self,
         outlook: &Outlook,
@@ -68,9 +67,9 @@ impl Controller {
         }
     }
 
-    /// Returns the time that the last blocks can give back to one before them: their allowance less their need, if they
-    /// are like those of the window. Only as many count as the buffers hold, so that a stream that ends before its
-    /// pledge is late by no more.
+    /// Returns the time that the last blocks can give back to an earlier one: their allowance less their need, if they
+    /// are like those of the window. Only as many count as the buffers hold. So a stream that ends before its pledge is
+    /// late by no more.
     fn lent(&self, factor: f64, blocks_behind: f64) -> f64 {
         if blocks_behind > self.plant().frames as f64 {
             return 0.0;
@@ -80,7 +79,7 @@ impl Controller {
         blocks_behind * spare / self.window.len() as f64
     }
 
-    /// Returns the least time in which blocks go through, workers and link both kept busy.
+    /// Returns the least time for blocks, with workers and link both kept busy.
     fn least_seconds_of(&self, group: &Group) -> f64 {
         let seconds = self.known(group.class, group.block_bytes()).map(|it| {
             let work = self.wall_of(it) / self.plant().workers as f64;

@@ -1,4 +1,4 @@
-//! The prices: where the balance lies for the last blocks, and how what is seen now tips it.
+//! The prices: the balance for the last blocks, and how present observations tip it.
 
 use crate::decide::{Prices, Quantities};
 use crate::model::prices::HIRSCH_2017;
@@ -12,14 +12,14 @@ use super::{Controller, Goal};
 /// Odds of the two prices of the fastest end beyond which the lesser counts for nothing. A price of
 /// nothing would waste the workers on a gain of nothing.
 const ODDS_MAX: f64 = 1e3;
-/// How far full or empty buffers move the logarithm of these odds: as much to either side.
+/// The most by which full or empty buffers move the logarithm of these odds, to either side.
 const FILL_ODDS: f64 = 0.25;
-/// Blocks' worth of time saved at which a goal with a time halves the price of work.
+/// Blocks' worth of saved time at which a goal with a time halves the price of work.
 const SAVED_BLOCKS: f64 = 4.0;
 
 impl Controller {
-    /// Returns the prices of the window, tipped by the present state: where a time is promised, by how many blocks'
-    /// worth of it are saved.
+    /// Returns the prices of the window, tipped by the present state. Where a time is promised, the saved blocks' worth
+    /// of it tips them.
     pub(super) fn prices_now(
         &self,
         outlook: &Outlook,
@@ -59,7 +59,7 @@ impl Controller {
         }
     }
 
-    /// Returns what a second of the link costs: nothing where bytes are counted and not time.
+    /// Returns the cost of a second of the link: 0 where bytes are counted and not time.
     pub(super) fn link_second(&self, prices: &Prices) -> f64 {
         match self.goal {
             Goal::Fastest => prices.per_byte_written.mean / self.transit.byte_seconds(),
@@ -111,7 +111,7 @@ impl Controller {
                 };
                 let odds_min = 1.0 / (1.0 + ODDS_MAX);
                 let lambda = turn(0.0..1.0, is_too_low).clamp(odds_min, 1.0 - odds_min);
-                // The dual's value: the same on both sides of a tie, where the sums are not.
+                // The dual's value: it is the same on both sides of a tie, where the sums are not.
                 let (work, write) = balance.needs_at(lambda);
                 self.prices = self.prices_of_time(lambda);
                 self.set_period(lambda * work + (1.0 - lambda) * write);
@@ -134,7 +134,7 @@ impl Controller {
         }
     }
 
-    /// Gathers the blocks that prices are found for, those together that are alike.
+    /// Gathers the blocks that prices are found for, alike ones together.
     fn gather(&mut self) {
         let groups = &mut self.scratch.groups;
         groups.clear();
@@ -169,7 +169,7 @@ impl Controller {
             let weighed = |it: &Quantities| {
                 let zero = it.cost(&life, at_zero);
                 let work = match group.outlook.asynchronism > 0.0 {
-                    // It waits for the application's computing, which is counted already.
+                    // The block waits for the application's computing, which is counted already.
                     true => it.encode_core_seconds.mean,
                     false => self.wall_of(it),
                 };
@@ -187,7 +187,7 @@ impl Controller {
         self.scratch.balance = balance;
     }
 
-    /// Returns the time that blocks take uncompressed.
+    /// Returns the uncompressed time of blocks.
     pub(super) fn raw_seconds_of(&self, group: &Group) -> f64 {
         group.count * self.plant().write_overhead.0 + group.raw_bytes * self.transit.byte_seconds()
     }

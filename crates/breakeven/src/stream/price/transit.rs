@@ -1,4 +1,4 @@
-//! The blocks chosen and not yet written, in their order, and when the link is through with them.
+//! The blocks chosen and not yet written, in their order, and the time at which the link is free of them.
 
 use std::collections::VecDeque;
 
@@ -8,9 +8,9 @@ use crate::units::{BytesPerSecond, Seconds};
 use super::parts::Spell;
 use super::waits::Waits;
 
-/// Seconds for which whoever feeds the link may have waited for a core: no sign of a slow link.
+/// Seconds for which the feeder of the link may have waited for a core: no sign of a slow link.
 pub const WAKING_SECONDS: f64 = 10e-3;
-/// The most bytes that a sink is thought to hold and to send later. Linux lets the send buffer of a TCP connection grow
+/// The most bytes that a sink is assumed to hold and to send later. Linux lets the send buffer of a TCP connection grow
 /// to 4 MiB, and a queue of the link may hold as much.
 pub const HIDDEN_BYTES: f64 = 8.0 * MIB;
 const MIB: f64 = (1 << 20) as f64;
@@ -32,14 +32,14 @@ pub struct Plant {
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     pub chosen_at: f64,
-    /// When it was or is to be compressed.
+    /// The time of its compression, past or expected.
     pub encoded_at: f64,
     pub stored_bytes: f64,
-    /// Core seconds that encoding it takes, as expected.
+    /// Expected core seconds of encoding it.
     pub core_seconds: f64,
     /// The chooser's pick.
     pub candidate: usize,
-    /// Into how many parts it is split.
+    /// The number of its parts.
     pub parts: usize,
     pub is_encoded: bool,
     pub trial: Option<(Trial, Spell, Waits)>,
@@ -49,11 +49,11 @@ pub struct Sent {
 pub struct Transit {
     pub plant: Plant,
     queue: VecDeque<Sent>,
-    /// Tickets given out; the queue's first is this less the queue's length.
+    /// Tickets given out; the first in the queue is this less the queue's length.
     tickets: u64,
-    /// When the link is through with its bytes, as far as is known: a sink may hold some of them still.
+    /// The known time at which the link has sent its bytes; a sink may still hold some of them.
     link_ended: f64,
-    /// Seconds a byte that the block now on the link has taken already, at least.
+    /// The least seconds a byte, by the time that the current block on the link has taken already.
     byte_seconds_min: f64,
 }
 
@@ -68,7 +68,7 @@ impl Transit {
         }
     }
 
-    /// Changes what is known of the link.
+    /// Changes the known speed of the link.
     pub fn set_link(&mut self, link: BytesPerSecond, write_overhead: Seconds) {
         if link.0 > 0.0 && link.0.is_finite() && write_overhead.0 >= 0.0 {
             self.plant.link = link;
@@ -99,7 +99,7 @@ impl Transit {
         self.place_of(ticket).map(|place| &mut self.queue[place])
     }
 
-    /// Returns how many blocks are on their way.
+    /// Returns the number of blocks under way.
     pub fn blocks(&self) -> usize {
         self.queue.len()
     }
@@ -114,7 +114,7 @@ impl Transit {
     }
 
     /// Notes that the sink took the first of the blocks on their way. A socket's buffer takes some MiB at once and
-    /// sends them later. So the link is busy for as long as its speed says, and not only until now.
+    /// sends them later. So the link is busy for the time that its speed gives, and not only until now.
     pub fn written(&mut self, now: Seconds) {
         if let Some(first) = self.queue.pop_front() {
             let began = self.link_ended.max(first.encoded_at);
@@ -124,7 +124,7 @@ impl Transit {
         self.byte_seconds_min = 0.0;
     }
 
-    /// Returns for how long there was nothing to do before a block that starts now.
+    /// Returns the time without work before a block that starts now.
     pub fn pause(&self, raw_bytes: f64, now: Seconds) -> f64 {
         let pause = now.0 - self.link_ended;
         // A time longer than a block is no gap between two of them.
@@ -133,8 +133,7 @@ impl Transit {
         if is_pause { pause } else { 0.0 }
     }
 
-    /// Takes the link to be slower than it was while a block has it for longer than it should; returns
-    /// whether a block has it.
+    /// Assumes a slower link while a block has it for longer than expected; returns whether a block has it.
     pub fn watch_link(&mut self, now: Seconds) -> bool {
         let Some(first) = self.queue.front().filter(|it| it.is_encoded) else {
             return self.link_ended > now.0;
@@ -145,7 +144,7 @@ impl Transit {
         taken > 0.0 || self.link_ended > now.0
     }
 
-    /// Returns for how long the link has something to do, all blocks on their way included.
+    /// Returns the time for which the link has bytes to send, all blocks under way included.
     pub fn backlog(&self, now: Seconds) -> f64 {
         let mut free = self.link_ended;
         for sent in &self.queue {
@@ -155,8 +154,8 @@ impl Transit {
         (free - now.0).max(0.0)
     }
 
-    /// Finds when each worker can take parts of a block that starts now: its own worker at once, the others when they
-    /// are done with their work.
+    /// Finds when each worker can take parts of a block that starts now: its own worker at once, the others after their
+    /// work.
     pub fn gather_helpers(&self, now: Seconds, delays: &mut Vec<f64>) {
         delays.clear();
         delays.push(0.0);
@@ -166,17 +165,17 @@ impl Transit {
         delays.resize(self.plant.workers, 0.0);
     }
 
-    /// Returns for how long the link has a frame.
+    /// Returns the time of a frame on the link.
     pub fn write_seconds(&self, stored_bytes: f64) -> f64 {
         self.plant.write_overhead.0 + stored_bytes * self.byte_seconds()
     }
 
-    /// Returns what the link takes now: seconds of a byte, and of a write.
+    /// Returns the present costs of the link: seconds of a byte, and of a write.
     pub fn link(&self) -> (f64, f64) {
         (self.byte_seconds(), self.plant.write_overhead.0)
     }
 
-    /// Returns what a byte takes the link now, in seconds.
+    /// Returns the present seconds of a byte on the link.
     pub fn byte_seconds(&self) -> f64 {
         (1.0 / self.plant.link.0).max(self.byte_seconds_min)
     }

@@ -6,20 +6,20 @@ use crate::statistics::mean_excess;
 use super::line::Line;
 use super::parts::Spell;
 
-/// Blocks' time of every worker for which the link has something to do where it need not be feared to wait.
+/// A backlog of so many blocks' time of every worker rules out a wait of the link.
 const LASTING_ROUNDS: f64 = 2.0;
 
-/// The pipeline as it was when a block was picked for.
+/// The pipeline at the time of a pick.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Waits {
     pub workers: usize,
-    /// The time that a worker takes, in core time.
+    /// A worker's time, over core time.
     pub wall: Line,
-    /// Seconds that a block takes on the whole.
+    /// Seconds that a block takes on average.
     pub period: f64,
-    /// The time that all frame buffers but one hold work for.
+    /// The time for which all frame buffers but one hold work.
     pub room: f64,
-    /// For how long the link has something to do.
+    /// The time for which the link has bytes to send.
     pub backlog: f64,
     /// Share by which blocks take longer or shorter than expected.
     pub deviation: f64,
@@ -34,14 +34,14 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Returns what the place adds to the cost of a block that goes in parts, in this way.
+    /// Returns the addition of this place to the cost of a block in so many parts.
     pub fn cost(&self, it: &Quantities, parts: usize, spell: &Spell) -> f64 {
         self.waits(spell, parts, self.deviation)
             + self.lateness(it, spell.latency)
             + self.drain(it, parts)
     }
 
-    /// Returns what the waits of a block came to that took so much.
+    /// Returns the cost of the waits of a block, from its real costs.
     pub fn afterwards(&self, expected: &Quantities, real: &Quantities, spell: &Spell) -> f64 {
         let longer = self.wall_of(real) / self.wall_of(expected).max(1e-12);
         self.waits(&spell.times(longer), spell.parts, 0.0)
@@ -57,12 +57,12 @@ impl Waits {
     }
 
     /// Returns the cost of the waits while a block is encoded. The link waits when it has sent everything before the
-    /// block. Workers that do not help wait when all buffers are behind it, and its own worker waits for the last of
-    /// its parts. All are on the mean, where the block takes longer or shorter by `deviation`, a share.
+    /// block. Workers that do not help wait when all buffers are behind the block, and its own worker waits for the
+    /// last of its parts. All waits are means, over blocks that take longer or shorter by the share `deviation`.
     fn waits(&self, spell: &Spell, parts: usize, deviation: f64) -> f64 {
         let others = self.workers.saturating_sub(parts) as f64;
         let deviation = deviation * spell.latency;
-        // When all workers were at its parts, the link waits for the block after it as well.
+        // When all workers were on its parts, the link waits for the next block as well.
         let next = match parts > 1 && others == 0.0 {
             true => self.period * self.workers as f64,
             false => 0.0,
@@ -75,17 +75,17 @@ impl Waits {
         starved * self.link_second + (stalled + spell.idle) * self.core_second
     }
 
-    /// Returns the cost of being late if the stream ended with this block, since nobody knows its last block before, or
-    /// with the last that lends to it. Each second costs as many bytes as the link could send.
+    /// Returns the cost of being late, if the stream ended with this block or with the last that lends to it: the last
+    /// block is not known beforehand. Each second costs as many bytes as the link could send.
     fn lateness(&self, it: &Quantities, latency: f64) -> f64 {
         let through = latency.max(self.backlog) + self.write_seconds(it);
         (through - self.left).max(0.0) / self.byte_seconds
     }
 
-    /// Returns the cost of a block in parts for the blocks behind it. While all workers are at it they give the link
-    /// less to do than it sends. Where little is left, the link waits for those blocks in place of this one. Workers'
-    /// time is cheap where all wait for the link. So nothing else keeps a method that takes twice as much of it from
-    /// block after block, each split lest the link wait for it.
+    /// Returns the cost of a block in parts for the blocks behind it. While all workers encode its parts, they give the
+    /// link fewer bytes than it sends. When little is left, the link waits for those blocks instead of this one.
+    /// Workers' time is cheap where all wait for the link. So nothing else holds back a method that takes twice as much
+    /// of it in block after block, each split to spare the link a wait.
     fn drain(&self, it: &Quantities, parts: usize) -> f64 {
         if parts == 1 || self.period.is_infinite() {
             return 0.0;
