@@ -185,18 +185,17 @@ mod tests {
                 let place = BasePlace { frame, ordinal };
                 table.insert(sketcher().sketch(chunk).unwrap(), place);
             }
-            let found = chunks
-                .into_iter()
-                .enumerate()
-                .filter_map(|(at, mut chunk)| {
-                    for _ in 0..edits {
-                        let place = random.usize(..chunk.len() - 8);
-                        chunk.splice(place..place + 3, words(random.u64(..), 2));
-                    }
-                    let found = table.find(sketcher().sketch(&chunk).unwrap())?;
-                    Some(assert_eq!(found.frame as usize, at))
-                });
-            let count = found.count();
+            let mut count = 0;
+            for (at, mut chunk) in chunks.into_iter().enumerate() {
+                for _ in 0..edits {
+                    let place = random.usize(..chunk.len() - 8);
+                    chunk.splice(place..place + 3, words(random.u64(..), 2));
+                }
+                if let Some(found) = table.find(sketcher().sketch(&chunk).unwrap()) {
+                    assert_eq!(found.frame as usize, at);
+                    count += 1;
+                }
+            }
             assert!((least..=most).contains(&count), "{edits}: {count} of 200");
         };
         check(0, 200, 200);
