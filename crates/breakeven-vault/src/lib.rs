@@ -27,14 +27,14 @@ use object_store::{
 use tokio::runtime::Runtime;
 use url::Url;
 
-/// What a vault's address begins with.
+/// The beginning of a vault's address.
 pub const SCHEME: &str = "s3://";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the first answer of a server that was named may take: a packet that is lost is sent again after one second, and
-/// once more after two.
+/// The time limit for a named server's first answer. A lost packet is sent again after one second, and once more after
+/// two.
 const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_millis(2500);
-/// Variables by which requests get their signatures, or go without: all of one row. Only if the last is set, the machine's
-/// metadata address is asked.
+/// Variables by which requests get their signatures, or go without: all of one row. Only if the last is set, the
+/// machine's metadata address is asked.
 const CREDENTIALS: [&[&str]; 6] = [
     &["aws_access_key_id", "aws_secret_access_key"],
     &["aws_web_identity_token_file", "aws_role_arn"],
@@ -54,7 +54,8 @@ const PROXIES: [&str; 3] = ["http_proxy", "https_proxy", "all_proxy"];
 pub struct S3Options {
     /// Another server than Amazon's: `http://HOST:9000`. Default none.
     pub endpoint: Option<String>,
-    /// The environment: credentials, region and the rest are those of its `AWS_*` variables. Default that of the process.
+    /// The environment: credentials, region and the rest are those of its `AWS_*` variables. Default: the variables of
+    /// the process.
     pub variables: Vec<(String, String)>,
     /// When a request has failed that is not answered. Default 300 s: a pack of 16 MiB over 1 Mbit/s takes 134.
     pub request_timeout: Duration,
@@ -73,14 +74,13 @@ impl Default for S3Options {
 /// Opens the far end at `s3://bucket/prefix`.
 ///
 /// # Errors
-/// [`Error::Invalid`] for an address or variables that say nothing useful, or where nobody answers; [`Error::Io`] without
-/// threads.
+/// [`Error::Invalid`] for an address or variables without use, or if no server answers; [`Error::Io`] without threads.
 pub fn open(url: &str, options: &S3Options) -> Result<Arc<dyn FarEnd>> {
     let invalid = |reason: &dyn std::fmt::Display| Error::invalid("address of the vault", reason);
     let address = url.strip_prefix(SCHEME).ok_or_else(|| invalid(&url))?;
     let (bucket, prefix) = address.split_once('/').unwrap_or((address, ""));
     let prefix = Path::parse(prefix.trim_end_matches('/')).map_err(|error| invalid(&error))?;
-    // Whoever is the first of the process to choose has chosen; all choices are good.
+    // The first choice in the process counts; all choices are good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = ClientOptions::new()
         .with_timeout(options.request_timeout)
@@ -132,7 +132,7 @@ pub fn open(url: &str, options: &S3Options) -> Result<Arc<dyn FarEnd>> {
     Ok(ObjectsEnd::shared(Arc::new(requests), Entropy::system()?))
 }
 
-/// Returns what a variable says, if it says anything; names of capital and small letters are one.
+/// Returns the value of a variable, if it has one; names may be in capital or small letters.
 fn value_of<'v>(variables: &'v [(String, String)], name: &str) -> Option<&'v str> {
     let found = variables
         .iter()
@@ -150,7 +150,7 @@ fn check_credentials(variables: &[(String, String)]) -> Result<()> {
     Err(Error::invalid("credentials", reason))
 }
 
-/// Says at once where nobody listens: requests are made again for half a minute, as is right later on.
+/// Reports at once that no server listens: later requests are repeated for half a minute.
 fn check_answers(endpoint: &str) -> Result<()> {
     let invalid = |reason: String| Error::invalid("endpoint", format!("{endpoint}: {reason}"));
     let url = Url::parse(endpoint).map_err(|error| invalid(error.to_string()))?;
@@ -210,7 +210,7 @@ fn found<T>(answer: object_store::Result<T>) -> Answer<Option<T>> {
     }
 }
 
-/// Tells what may go well another time from what will not.
+/// Tells passing errors from lasting ones.
 fn failed(error: object_store::Error) -> RequestError {
     use object_store::Error as E;
     match error {
@@ -238,7 +238,7 @@ impl Requests for S3 {
             .block_on(self.store.put_opts(&path, payload, options));
         match answer {
             Ok(_) => Ok(Put::Created),
-            // A conflict with another request under way is told in the same way, with or without an object.
+            // The store reports a conflict with another request under way in the same way, with or without an object.
             Err(object_store::Error::AlreadyExists { .. }) => match self.meta(name)? {
                 Some(_) => Ok(Put::Exists),
                 None => Err(RequestError::Again("a conflicting request".to_string())),

@@ -1,4 +1,4 @@
-//! A vault on a real S3 server, through a proxy that cuts, holds back and refuses what goes through it.
+//! A vault on a real S3 server, through a proxy that cuts, delays and refuses requests.
 
 mod server;
 
@@ -41,7 +41,7 @@ fn far_end(port: u16) -> Arc<dyn FarEnd> {
     open("s3://bucket/games", &options).expect("a far end")
 }
 
-/// What becomes of a connection.
+/// The fate of a connection.
 #[derive(Clone, Copy)]
 enum Fault {
     None,
@@ -240,7 +240,7 @@ fn count(mut client: TcpStream, upstream: u16, requests: &AtomicU64) -> std::io:
         if read == 0 {
             break;
         }
-        // What begins in one part may end in the next.
+        // A match may begin in one part and end in the next.
         tail.extend_from_slice(&buffer[..read]);
         let found = tail.windows(VERSION.len()).filter(|it| *it == VERSION);
         requests.fetch_add(found.count() as u64, Ordering::Relaxed);
@@ -252,7 +252,7 @@ fn count(mut client: TcpStream, upstream: u16, requests: &AtomicU64) -> std::io:
     Ok(())
 }
 
-/// An add asks as much of a vault of 1,000 snapshots as of one of 5, but for the second page of what is listed.
+/// An add to a vault of 1,000 snapshots makes as many requests as to one of 5, except for the second pages of listings.
 #[test]
 fn an_unchanged_add_asks_as_much_at_any_number_of_snapshots() {
     let Some(server) = Server::start() else {
@@ -301,7 +301,7 @@ fn an_unchanged_add_asks_as_much_at_any_number_of_snapshots() {
     assert!(few > 10 && many <= few + 8, "{few} and {many}");
 }
 
-/// Makes one far end hold what another does.
+/// Gives one far end the objects of another.
 fn bring(from: &dyn FarEnd, to: &dyn FarEnd) {
     for folder in ["keys", "packs", "copies", "index", "snapshots", "locks"] {
         let there = to.list(folder).expect("a listing");
@@ -343,7 +343,7 @@ fn a_second_writer_is_told_and_unlock_takes_the_turn() {
     vault.forget(&[]).expect("a change");
 }
 
-/// Opens what cannot be reached, and returns what is said of it.
+/// Opens an unreachable store, and returns the error.
 fn refused(endpoint: &str, variables: &[(&str, &str)]) -> String {
     let variables = variables.iter();
     let options = S3Options {
@@ -364,7 +364,7 @@ fn what_is_missing_is_said_before_any_request() {
         ("AWS_ACCESS_KEY_ID", "test"),
         ("AWS_SECRET_ACCESS_KEY", "test"),
     ];
-    // Without credentials nobody is asked, the host of the machine included.
+    // Without credentials no server is asked, also not the machine's host.
     for variables in [
         &[][..],
         &[("AWS_REGION", "us-east-1")],
@@ -375,7 +375,7 @@ fn what_is_missing_is_said_before_any_request() {
     }
     assert!(refused(&endpoint, &keys[..1]).contains("AWS_SECRET_ACCESS_KEY"));
     drop(listener);
-    // Nobody listens any more, and there is nobody of that name.
+    // One server does not listen any more, and the other's name does not exist.
     for endpoint in [&endpoint[..], "http://nobody.invalid:9000"] {
         let said = refused(endpoint, &keys);
         assert!(said.contains(endpoint), "{said}");

@@ -1,7 +1,7 @@
 //! `breakeven vault dump`: a file to standard output, or a folder as an archive.
 //!
-//! An archive has what a restore gives, but for holes and sockets: the latter are named. Attributes, ACLs among them, and times below
-//! a second stand in pax headers, as GNU tar and restic write them.
+//! An archive has the entries that a restore makes, without holes and sockets. Left-out sockets are named. Attributes,
+//! ACLs among them, and times below a second stand in pax headers, as GNU tar and restic write them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ use super::options::{Archive, DumpOptions};
 use super::{VaultOptions, look, partial, resolve};
 use crate::standard::{self, ReaderGone};
 
-/// What is gathered before it is written.
+/// Bytes that are gathered before they are written.
 const WRITTEN_BYTES: usize = 64 << 10;
 /// Where the names of attributes stand in a pax header.
 const ATTRIBUTE: &str = "SCHILY.xattr.";
@@ -47,7 +47,7 @@ pub fn dump(options: &VaultOptions, vault: &Vault, dump: &DumpOptions) -> Result
     };
     let code = partial(&problems);
     match written {
-        // Whoever read it has enough; what was wrong until then stays so.
+        // The reader has enough; a fault before that still counts.
         Err(error) if is_reader_gone(&error) && code == ExitCode::SUCCESS => {
             Err(error.context(ReaderGone))
         }
@@ -56,7 +56,7 @@ pub fn dump(options: &VaultOptions, vault: &Vault, dump: &DumpOptions) -> Result
     }
 }
 
-/// Says whether nobody reads standard output: an error of the vault's lies deeper.
+/// Says whether standard output has no reader any more: an error of the vault's lies deeper.
 fn is_reader_gone(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<io::Error>();
     error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
@@ -68,8 +68,8 @@ fn write_file(tree: &mut TreeReader, file: &Entry, mut output: impl Write) -> Re
     Ok(())
 }
 
-/// A file whose length stands in the archive already: zeros stand in for what cannot be read, as GNU tar writes them for
-/// a file that shrank.
+/// A file whose length stands in the archive already. Zeros replace unreadable bytes, as GNU tar writes them for a file
+/// that shrank.
 struct Padded<R> {
     content: Option<R>,
     left: u64,
@@ -110,7 +110,7 @@ struct TarArchive<'d, W: Write> {
 }
 
 impl<W: Write> TarArchive<'_, W> {
-    /// Writes a folder and what is in it to the end of the archive.
+    /// Writes a folder and its entries to the end of the archive.
     fn tree(&mut self, tree: &mut TreeReader, top: &Entry, at: &[u8]) -> Result<()> {
         let parts = at.split(|byte| *byte == b'/');
         let parts = parts.filter(|part| !part.is_empty() && *part != b".");
@@ -183,7 +183,7 @@ impl<W: Write> TarArchive<'_, W> {
         Ok(())
     }
 
-    /// Writes what a plain header has no room for.
+    /// Writes the metadata for which a plain header has no room.
     fn extensions(&mut self, path: &Path, entry: &Entry) -> Result<()> {
         let mut extensions: Vec<(String, &[u8])> = Vec::new();
         let time = entry.changed;

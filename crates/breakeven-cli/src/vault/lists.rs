@@ -1,4 +1,4 @@
-//! Files that list what is added and what is left out. Names are bytes, whatever their encoding.
+//! Files that list paths to add and patterns to leave out. Names are bytes of any encoding.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,11 +14,11 @@ use super::options::{AddOptions, ExcludeOptions};
 use super::partial;
 use crate::standard;
 
-/// What is named to be added.
+/// The paths that are added.
 #[derive(Default)]
 pub struct NamedPaths {
     pub paths: Vec<PathBuf>,
-    /// What is not there, and why.
+    /// The paths that do not exist, and why.
     pub problems: Vec<(PathBuf, String)>,
 }
 
@@ -31,7 +31,7 @@ impl NamedPaths {
     }
 }
 
-/// Returns what is typed, whatever links lead there, and what lists name.
+/// Returns the paths from the command line, with their links resolved, and those from lists.
 pub fn named(add: &AddOptions) -> Result<NamedPaths> {
     let mut named = NamedPaths::default();
     for path in &add.paths {
@@ -67,7 +67,7 @@ fn located(path: &Path) -> std::io::Result<PathBuf> {
     Ok(fs::canonicalize(folder)?.join(name))
 }
 
-/// Returns what is to be left out.
+/// Returns the patterns of the entries that are left out.
 pub fn excludes(options: &ExcludeOptions) -> Result<PathPatterns> {
     let typed = options.exclude.iter();
     let mut patterns: Vec<Vec<u8>> = typed.map(|it| it.as_bytes().to_vec()).collect();
@@ -76,7 +76,7 @@ pub fn excludes(options: &ExcludeOptions) -> Result<PathPatterns> {
             let line = line.trim_ascii();
             match line.first() {
                 None | Some(b'#') => {}
-                // To others that takes back what was left out: it would be no pattern that matches.
+                // Other tools take back an exclusion with it. As a pattern it would match nothing.
                 Some(b'!') => bail!(
                     "{}: {}: a pattern takes nothing back here",
                     quoted(&file),

@@ -10,7 +10,7 @@ pub fn utc_offset(seconds: i64) -> i64 {
     timestamp.map_or(0, |it| TimeZone::system().to_offset(it).seconds().into())
 }
 
-/// Returns a time as `2026-11-27 08:20:24`; one that no calendar has by its number.
+/// Returns a time as `2026-11-27 08:20:24`; a time outside of every calendar by its number.
 pub fn local(time: Time) -> String {
     match Timestamp::new(time.seconds, time.nanoseconds as i32) {
         Ok(timestamp) => {
@@ -21,8 +21,8 @@ pub fn local(time: Time) -> String {
     }
 }
 
-/// Parses a duration as `1y5m7d2h`: hours, days, weeks, months of 31 days and years of 366, so that it is never
-/// shorter than by the calendar.
+/// Parses a duration as `1y5m7d2h`: hours, days, weeks, months of 31 days and years of 366. It is never shorter than by
+/// the calendar.
 pub fn parse_duration(text: &str) -> Result<i64, String> {
     let wrong = || format!("{text:?} is no duration as 1y5m7d2h, of y, m, w, d and h");
     let mut seconds: i64 = 0;

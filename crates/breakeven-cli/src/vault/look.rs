@@ -17,7 +17,7 @@ use super::{VaultOptions, filtered, partial, patterns, resolve};
 use crate::standard;
 use breakeven::quoted::quoted_bytes;
 
-/// What is gathered before it is printed.
+/// Bytes that are gathered before they are printed.
 const PRINTED_BYTES: usize = 64 << 10;
 
 /// Lines of a report of any length, as they come.
@@ -113,7 +113,7 @@ pub fn find(options: &VaultOptions, vault: &Vault, find: &FindOptions) -> Result
             }
             Ok(goes_down)
         })?;
-        // What could not be read may hold something.
+        // A folder that could not be read may hold a match.
         if visited.is_empty() {
             close(&mut open, 0, &mut barren);
         }
@@ -148,7 +148,7 @@ fn hash_of(path: &[Vec<u8>]) -> u64 {
     hasher.finish()
 }
 
-/// Returns the snapshots to look into, newest first, and what of them.
+/// Returns the snapshots to look into, newest first, each with the path in it.
 fn looked_into(vault: &Vault, find: &FindOptions) -> Result<Vec<(u64, Snapshot, Vec<u8>)>> {
     if find.snapshot.is_empty() {
         let snapshots = filtered(vault, &find.filter)?.into_iter().rev();

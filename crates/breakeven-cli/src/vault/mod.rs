@@ -1,4 +1,4 @@
-//! `breakeven vault`: opening it, the commands, and what they print.
+//! `breakeven vault`: opening it, the commands, and their output.
 
 mod dump;
 mod lists;
@@ -43,7 +43,7 @@ use options::{
 
 /// A snapshot was made or restored, but for some files.
 const PARTIAL: u8 = 3;
-/// How often the bar is drawn anew.
+/// How often the bar is redrawn.
 const DRAWN_EVERY: Duration = Duration::from_millis(200);
 
 /// The variables that stand in for options.
@@ -200,7 +200,7 @@ fn init(
         .map(|other| open_other(options, other, from))
         .transpose()?;
     if store_address(repo).is_none() {
-        // Its owner's alone; what comes into it is the group's as far as it is.
+        // The folder is its owner's alone. Its objects belong to the group as far as the folder does.
         let mut own = DirBuilder::new();
         own.recursive(true).mode(0o700);
         let above = repo.parent().map_or(Ok(()), std::fs::create_dir_all);
@@ -240,7 +240,7 @@ fn open(options: &VaultOptions, repo: &Path) -> Result<Vault> {
     Ok(vault)
 }
 
-/// Says what helps where damage is in the way.
+/// Adds a hint to an error of damage.
 fn hint(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref().is_some_and(vault::is_damage) {
         true => error.context(
@@ -250,7 +250,7 @@ fn hint(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Opens a vault that is read or repaired, whatever of it can be read.
+/// Opens a vault to read or repair it, as far as it can be read.
 fn open_damaged(options: &VaultOptions, repo: &Path) -> Result<Vault> {
     let far = far_end(options, repo)?;
     let password = password(options, false)?;
@@ -329,7 +329,7 @@ fn tell(options: &VaultOptions, facts: &Value, text: &str) {
     standard::print(format!("{line}\n"));
 }
 
-/// Returns the time. A clock that stands before 1970 is told to the second.
+/// Returns the time. A clock before 1970 is read to the second.
 fn now() -> Time {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(now) => Time {
@@ -534,7 +534,7 @@ fn filtered(vault: &Vault, options: &FilterOptions) -> Result<Vec<(u64, Snapshot
     Ok(snapshots)
 }
 
-/// Returns the snapshot that was typed; of those that the filter leaves, where it is the latest.
+/// Returns the typed snapshot; `latest` is the newest that the filter leaves.
 fn resolve(vault: &Vault, typed: &SnapshotPath, filter: &FilterOptions) -> Result<(u64, Snapshot)> {
     match typed.number {
         Some(number) => Ok((number, vault.snapshot(number)?)),

@@ -1,8 +1,8 @@
 //! `breakeven vault mount`: snapshots as a read-only file system, by FUSE.
 //!
-//! Nothing of a snapshot changes, so the kernel may keep all that it was told: names, attributes, pages. Files of equal
-//! content and metadata have one inode number, in all folders and snapshots, so that their pages lie in memory once.
-//! Numbers follow from content and path: they are the same at the next mount.
+//! Nothing of a snapshot changes, so the kernel may keep all answers: names, attributes, pages. Files of equal content
+//! and metadata share one inode number, in all folders and snapshots, so their pages lie in memory once. Numbers follow
+//! from content and path: they are the same at the next mount.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -37,7 +37,7 @@ use super::options::MountOptions;
 use super::{PARTIAL, VaultOptions, filtered, look, resolve};
 use crate::standard;
 
-/// How long the kernel may keep what it was told: as long as it likes.
+/// How long the kernel may keep an answer: as long as it likes.
 const KEPT: Duration = Duration::from_secs(86_400 * 365);
 /// Entries of folders that are kept decoded.
 const ENTRIES_KEPT: usize = 200_000;
@@ -48,7 +48,7 @@ const AHEAD_STEP: u64 = 256 << 10;
 /// Threads that decode ahead, and offsets that may wait for them.
 const AHEAD_THREADS: usize = 3;
 const AHEAD_WAITING: usize = 64;
-/// The block size that programs are told, and copy by.
+/// The block size that programs see, and by which they copy.
 const BLOCK_BYTES: u32 = 128 << 10;
 /// How often a mount looks whether it was ended from outside, or has something to read again.
 const LOOK: Duration = Duration::from_millis(50);
@@ -136,8 +136,8 @@ fn renewed(vault: &mut Vault, reader: &RandomReader, index_bytes_max: u64) -> bo
     })
 }
 
-/// Waits until the file system is unmounted, or unmounts it for a signal; calls `serve` again and again. What is open then
-/// is served until it is closed, or another signal comes.
+/// Waits until the file system is unmounted, or unmounts it for a signal; calls `serve` again and again. Files open
+/// then are served until they are closed, or another signal comes.
 fn end_of(
     session: BackgroundSession,
     target: &Path,
@@ -149,7 +149,7 @@ fn end_of(
     while !session.guard.is_finished() {
         let is_asked = signals.pending().next().is_some();
         if is_asked && is_ending {
-            // Whoever still has a file open loses it with the program.
+            // A program with a file open loses it when this one ends.
             std::mem::forget(session);
             return Ok(());
         }
@@ -165,7 +165,8 @@ fn end_of(
         }
     }
     match session.join() {
-        // The kernel says this for the end of a connection as well as ENODEV, if it comes within a read of the device.
+        // The kernel reports the end of a connection as this error, as well as ENODEV, if it comes within a read of the
+        // device.
         Err(error) if error.kind() == ErrorKind::ConnectionAborted => Ok(()),
         ended => Ok(ended?),
     }
@@ -176,7 +177,7 @@ fn detach(target: &Path) -> Result<()> {
     if unmount(target, UnmountFlags::DETACH).is_ok() {
         return Ok(());
     }
-    // Who is not root asks the program that mounted it.
+    // Users other than root ask the program that mounted it.
     let ended = Command::new("fusermount3")
         .args(["-u", "-z", "--"])
         .arg(target)
@@ -288,7 +289,7 @@ struct Item {
     entry: Arc<Entry>,
     /// The number of the snapshot that it is of.
     epoch: u64,
-    /// What is in a folder that no snapshot has.
+    /// The entries of a folder that belongs to no snapshot.
     inside: Option<Arc<Vec<Item>>>,
 }
 
@@ -305,7 +306,7 @@ impl Item {
         matches!(self.entry.node, Node::Folder { .. })
     }
 
-    /// Returns what makes an inode of it: for a file all that is known but its names, for all else where it lies.
+    /// Returns the key of its inode: for a file all that is known but its names, for other entries their place.
     fn key(&self, parent: u64) -> InodeKey {
         let Entry {
             node,
@@ -391,14 +392,14 @@ fn system_time(time: Time) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
-/// What tells one inode from all others.
+/// The key that tells one inode from all others.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum InodeKey {
     Root,
     File(Box<FileKey>),
     /// A name in the folder of this number.
     Named(u64, Vec<u8>),
-    /// What is no file and has several names: the snapshot and the group of its hard links.
+    /// An entry with several names that is no file: the snapshot and the group of its hard links.
     Linked(u64, u64),
 }
 
@@ -423,7 +424,7 @@ impl InodeKey {
     }
 }
 
-/// What an inode's entry does not say of it.
+/// The facts about an inode that its entry lacks.
 #[derive(Clone, Copy)]
 struct InodeUsage {
     /// Names in its snapshot, 2 of a folder.
@@ -479,7 +480,7 @@ impl Inodes {
         names.join(&b'/')
     }
 
-    /// Returns the number of an item that the kernel is told of.
+    /// Returns the number of an item for the kernel.
     fn enter(&mut self, parent: u64, item: Item, usage: InodeUsage) -> u64 {
         let key = item.key(parent);
         let mut number = key.number();
@@ -519,7 +520,7 @@ struct Folders {
     entries: usize,
 }
 
-/// A file that somebody has open.
+/// A file that a program has open.
 struct OpenFile {
     map: Arc<FileMap>,
     /// Where a stream would go on.
@@ -539,7 +540,7 @@ struct SnapshotFiles {
     has_failed: Arc<AtomicBool>,
     /// Asks for the vault to be read again, and hears whether it was.
     renewals: Mutex<Sender<SyncSender<bool>>>,
-    /// The inodes of which it was told that they cannot be read.
+    /// The inodes already reported as unreadable.
     told: Mutex<HashSet<u64>>,
     /// Names of each group of hard links, by snapshots.
     links: Mutex<HashMap<u64, Arc<HashMap<u64, u32>>>>,
@@ -573,7 +574,7 @@ impl SnapshotFiles {
         again.map_err(|error| self.told(number, &error))
     }
 
-    /// Says what is wrong with a file, once: the kernel only hears that something is.
+    /// Reports the fault of a file once: the kernel only learns that there is one.
     fn told(&self, number: u64, error: &Error) -> Errno {
         self.has_failed.store(true, Ordering::Relaxed);
         if lock(&self.told).insert(number) {
@@ -583,7 +584,7 @@ impl SnapshotFiles {
         Errno::EIO
     }
 
-    /// Returns what is in a folder, by names.
+    /// Returns the entries of a folder, by names.
     fn inside(&self, number: u64, folder: &Item) -> std::result::Result<Arc<Vec<Item>>, Errno> {
         if let Some(inside) = &folder.inside {
             return Ok(Arc::clone(inside));
@@ -618,7 +619,7 @@ impl SnapshotFiles {
         Ok(item.attributes(number, usage))
     }
 
-    /// Finds out what an entry does not say: where its holes are, and how many names it has.
+    /// Finds the facts that an entry lacks: where its holes are, and how many names it has.
     fn usage(&self, parent: u64, item: &Item) -> std::result::Result<InodeUsage, Errno> {
         let data_bytes = match item.entry.node {
             Node::File {
@@ -672,7 +673,7 @@ impl SnapshotFiles {
         Ok(counted)
     }
 
-    /// Opens a file; readers of one inode share what says where its bytes lie.
+    /// Opens a file; readers of one inode share the map of its bytes.
     fn open_file(&self, number: INodeNo) -> std::result::Result<u64, Errno> {
         let (item, known) = {
             let inodes = lock(&self.inodes);
@@ -754,7 +755,7 @@ fn send_attribute(reply: ReplyXattr, value: &[u8], size: u32) {
 
 impl Filesystem for SnapshotFiles {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What a kernel does not know it does without.
+        // A kernel without one of these does without it.
         for wanted in [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_CACHE_SYMLINKS,
@@ -924,7 +925,7 @@ impl Filesystem for SnapshotFiles {
     }
 }
 
-/// Locks what a panic elsewhere leaves as it was.
+/// Locks a value that a panic elsewhere leaves valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What can be typed behind `breakeven vault`.
+//! The options of `breakeven vault`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -12,15 +12,16 @@ use super::local_time::parse_duration;
 
 /// Options of `breakeven vault`.
 ///
-/// A vault is a folder, or a part of a store of objects, that holds trees of files once, compressed and encrypted. It exits 3 when a snapshot was made or
-/// restored but for some files, which are named, and 4 when the vault is in an older state than this machine has seen.
+/// A vault is a folder, or a part of a store of objects, that holds trees of files once, compressed and encrypted. It
+/// exits 3 when a snapshot was made or restored but for some files, which are named, and 4 when the vault is in an
+/// older state than this machine has seen.
 #[derive(Debug, Args)]
 pub struct VaultOptions {
     #[command(subcommand)]
     pub command: VaultCommand,
 
-    /// The vault: a folder, or s3://BUCKET/PREFIX with the credentials and region of the AWS_* variables; BREAKEVEN_REPOSITORY
-    /// names it as well
+    /// The vault: a folder, or s3://BUCKET/PREFIX with the credentials and region of the AWS_* variables;
+    /// BREAKEVEN_REPOSITORY names it as well
     #[arg(short = 'r', long, value_name = "VAULT", global = true)]
     pub repo: Option<PathBuf>,
 
@@ -28,8 +29,8 @@ pub struct VaultOptions {
     #[arg(long, value_name = "URL", value_parser = parse_endpoint, global = true)]
     pub endpoint: Option<Endpoint>,
 
-    /// Read the password from the first line of this file, or of the one that BREAKEVEN_PASSWORD_FILE names; it is asked for
-    /// unless given
+    /// Read the password from the first line of this file, or of the one that BREAKEVEN_PASSWORD_FILE names; it is
+    /// asked for unless given
     #[arg(short = 'p', long, value_name = "FILE", global = true)]
     pub password_file: Option<PathBuf>,
 
@@ -245,8 +246,8 @@ pub struct AddOptions {
 /// Options of `breakeven vault restore`.
 #[derive(Debug, Args)]
 pub struct RestoreOptions {
-    /// The snapshot's number, or latest: the youngest of those that --host, --path and --tag leave; with :PATH what lies in
-    /// that folder, or that file
+    /// The snapshot's number, or latest: the youngest of those that --host, --path and --tag leave; with :PATH what
+    /// lies in that folder, or that file
     #[arg(value_name = "SNAPSHOT[:PATH]", value_parser = snapshot_path())]
     pub snapshot: SnapshotPath,
     /// The folder to restore into
@@ -343,7 +344,8 @@ pub struct LsOptions {
 /// Options of `breakeven vault find`.
 #[derive(Debug, Args)]
 pub struct FindOptions {
-    /// What to find: a name, or a path from the end or, with a / in front, from the root; * ? [a-z] and ** as in excludes
+    /// What to find: a name, or a path from the end or, with a / in front, from the root; * ? [a-z] and ** as in
+    /// excludes
     #[arg(value_name = "PATTERN", required = true)]
     pub patterns: Vec<OsString>,
     /// Look only into this snapshot, or what lies in this folder of it; may be repeated

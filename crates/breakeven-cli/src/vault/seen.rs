@@ -1,7 +1,7 @@
-//! The newest record of each vault that this machine has seen: an older state that was put back is told by it.
+//! The newest record of each vault that this machine has seen: it shows that an older state was put back.
 //!
-//! A file for each vault in the state folder has a line for each place that it was opened at: epoch, hash, place. What cannot be
-//! read there is as good as nothing, and without a state folder nothing is remembered.
+//! A file for each vault in the state folder has a line for each place where the vault was opened: epoch, hash, place.
+//! A line that cannot be read counts as missing, and without a state folder nothing is remembered.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ struct Line {
     place: String,
 }
 
-/// What this machine remembers of one vault.
+/// This machine's memory of one vault.
 struct Seen {
     file: PathBuf,
     place: String,
@@ -66,7 +66,7 @@ impl Seen {
         })
     }
 
-    /// Returns what was seen of the vault at this place.
+    /// Returns the record last seen at this place.
     fn here(&self) -> Option<&SeenRecord> {
         let mut lines = self.lines.iter();
         lines.find(|it| it.place == self.place).map(|it| &it.record)
@@ -102,7 +102,7 @@ impl Seen {
         Ok(())
     }
 
-    /// Writes down what was seen.
+    /// Writes down the record seen.
     fn remember(mut self, record: SeenRecord) -> Result<()> {
         if self.here() == Some(&record) {
             return Ok(());
@@ -164,7 +164,7 @@ pub fn end(options: &VaultOptions, repo: &Path, vault: &Vault, code: ExitCode) -
             return Ok(if is_done { ExitCode::from(OLDER) } else { code });
         }
     }
-    // Where the newest record cannot be read, an older one that can is no news.
+    // Where the newest record cannot be read, a readable older one is no news.
     let record = vault.newest_record();
     let is_news = |it: &SeenRecord| seen.here().is_none_or(|seen| it.epoch >= seen.epoch);
     if let Some(record) = record.filter(|it| options.accept_older || is_news(it)) {

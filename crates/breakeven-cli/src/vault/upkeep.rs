@@ -1,4 +1,4 @@
-//! What a vault's keeper does now and then: copy, repair, unlock.
+//! The upkeep of a vault: copy, repair, unlock.
 
 use std::process::ExitCode;
 
@@ -107,7 +107,7 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!repaired.is_whole())))
 }
 
-/// Names the damage that a command got around: it did what it says, and something is to be mended.
+/// Names the damage that a command got around: its output is right, but something needs a repair.
 pub fn tell_damages(vault: &Vault, code: ExitCode) -> ExitCode {
     let damages = vault.damages();
     for damage in &damages {

@@ -38,7 +38,7 @@ impl Server {
                 break digits.expect("digits").parse().expect("a port");
             }
         };
-        // What it says of each request goes nowhere, but has to go.
+        // Its log of requests is thrown away, but must be read.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         let server = Server { child, port };
         let mut asked = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
