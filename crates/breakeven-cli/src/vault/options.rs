@@ -1,4 +1,4 @@
-//! The options of `breakeven vault`.
+//! The commands, options and arguments of `breakeven vault`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
