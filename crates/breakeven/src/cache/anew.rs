@@ -1,7 +1,7 @@
-//! Forms that another method made than the one in force, and that this one makes again.
+//! Forms by another method than the one in force, and their replacement by forms of this one.
 //!
-//! A form that is hit is made again out of the restored block. A form that nobody asks for would keep its room until
-//! its segment leaves. Such forms are looked for, oldest first, a few for each block that is compressed.
+//! A form that is hit is made again from the restored block. A form without hits would keep its room until its segment
+//! leaves. The cache looks for such forms, oldest first, a few for each compressed block.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -13,15 +13,15 @@ use super::shard::{Handle, Shard};
 
 /// Forms that are made again for each block that is compressed.
 const ANEW_FOR_EACH: u8 = 2;
-/// Forms that are looked at for one that is.
+/// Forms that are looked at for one that is made again.
 const LOOKS_MAX: usize = 16;
 
-/// Where the next form of another method is looked for.
+/// The place of the search for the next form of another method.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Search {
-    /// The segment and the number of the record in it; none where all were seen.
+    /// The segment and the number of the record in it; `None` when all were seen.
     next: Option<(u32, usize)>,
-    /// Whether one was found since the search began at the oldest segment.
+    /// Whether the search found one since it began at the oldest segment.
     has_found: bool,
     /// The number of forms to make again next.
     due: u8,
@@ -42,7 +42,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.search.due = ANEW_FOR_EACH;
     }
 
-    /// Returns the next form that is due and of another method, if it is worth making anew.
+    /// Returns the next due form by another method, if a new form is worth the work.
     pub(super) fn next_straggler(&mut self, bench: &mut Bench) -> Option<Restoring> {
         self.search.due = self.search.due.checked_sub(1)?;
         for _ in 0..LOOKS_MAX {
@@ -73,7 +73,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         None
     }
 
-    /// Takes in the outcome for a form that was to be made again, and gives the block's memory back.
+    /// Books the outcome for a form that was to be made again, and gives the block's memory back.
     pub(super) fn end_straggler(
         &mut self,
         straggler: Restoring,
@@ -111,8 +111,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.settle(bench);
     }
 
-    /// Returns whether a block is to be compressed again, when another method than the arm's made its form. It is where
-    /// the bytes that the new form saves, as a share of a usual one's, are worth the work.
+    /// Returns whether to compress a block again whose form is by another method than the arm's. The work pays if the
+    /// bytes that the new form saves, as a share of a usual form's, are worth it.
     pub(super) fn is_worth_anew(&self, number: u32) -> bool {
         let entry = self.entries.at(number);
         let Some(shadow) = &self.shadow else {

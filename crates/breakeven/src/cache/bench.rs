@@ -1,12 +1,12 @@
-//! The place where blocks are compressed and restored: codecs, their memory, and how long they took.
+//! The place where blocks are compressed and restored: codecs, their memory, and their times.
 //!
-//! A [`Bench`] belongs to a thread and serves all shards. A shard holds no codec, so the work can be done while nobody
-//! holds its lock. The thread's processor clock times one call in seven, and later fewer. Reading that clock is a
-//! system call, and learning from it takes as long as restoring a block.
+//! A [`Bench`] belongs to a thread and serves all shards. A shard holds no codec, so no lock of it is held during the
+//! work. The thread's processor clock times one call in seven, and later fewer. Reading that clock is a system call,
+//! and learning from it takes as long as restoring a block.
 //!
-//! A bench made by [`Bench::recorded`] compresses nothing and takes its times from a [`Record`]. It keeps as many bytes
-//! as the record says and restores the rest as zeros. So a policy can be run on a trace without contents, in simulated
-//! time, with the shard's own code.
+//! A bench made by [`Bench::recorded`] compresses nothing and takes its times from a [`Record`]. It keeps the number of
+//! bytes in the record, and restores the rest as zeros. So a policy can be run on a trace without contents, in
+//! simulated time, with the shard's own code.
 #![deny(unsafe_code)]
 
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::meter::thread_cpu;
 use crate::units::Seconds;
 
-/// Each so many calls one is timed by the processor clock; and of codecs after this many calls.
+/// One call in so many is timed by the processor clock; and one call of codecs in so many.
 const TIMED_EVERY: u32 = 7;
 const TIMED_EVERY_LATER: u32 = 29;
 const CALLS_EARLY: u32 = 1024;
@@ -80,10 +80,10 @@ pub struct Bench {
     packed: Vec<u8>,
     /// Methods that ran here; none of a record's.
     used: Vec<Used>,
-    /// The most that codecs hold for them, and the largest block that was restored. The allocator keeps that much when
-    /// a guard gives its own memory back.
+    /// The most that codecs hold for them, and the largest restored block. The allocator keeps that much when a guard
+    /// gives its own memory back.
     codec_bytes: usize,
-    /// One compression of so many fails; none of 0.
+    /// One compression in so many fails; 0 for none.
     #[cfg(test)]
     pub(super) fails_every: u32,
     #[cfg(test)]
@@ -97,7 +97,7 @@ pub(super) struct Trial {
     pub decode: Option<Seconds>,
 }
 
-/// When a loader began, or its declared time.
+/// The start of a loader, or its declared time.
 pub(super) enum Begun {
     Declared(MissTime),
     Timed {
@@ -146,7 +146,7 @@ impl Bench {
         }
     }
 
-    /// Declares what each miss takes from here on, whatever its loader takes.
+    /// Declares the time of each further miss, in place of its loader's.
     pub fn set_miss(&mut self, miss: MissTime) {
         self.declared_miss = Some(miss);
     }
@@ -160,13 +160,13 @@ impl Bench {
         codecs.sum::<usize>() + 3 * block_bytes
     }
 
-    /// Returns the bytes that are held for it now, those of its codecs by their formulas.
+    /// Returns the bytes held for it now, those of its codecs by their formulas.
     pub(super) fn heap_bytes(&self) -> usize {
         let buffers = self.scratch.capacity() + self.restored.capacity() + self.packed.capacity();
         self.codec_bytes + buffers
     }
 
-    /// Returns what is known of a method here.
+    /// Returns the record of a method on this bench.
     fn used(&mut self, method: Method) -> &mut Used {
         let at = self.used.iter().position(|it| it.method == method);
         let at = at.unwrap_or_else(|| {
@@ -204,11 +204,11 @@ impl Bench {
         &mut self.scratch[..bytes]
     }
 
-    /// Returns the scratch at a length that a caller asked for.
+    /// Returns the scratch at the length that a caller requested.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for one that there is no memory for.
+    /// [`Error::Invalid`] if there is no memory for this length.
     pub(super) fn scratch_for(&mut self, bytes: usize) -> Result<&mut [u8]> {
         let more = bytes.saturating_sub(self.scratch.len());
         if self.scratch.try_reserve_exact(more).is_err() {
@@ -320,8 +320,7 @@ impl Bench {
         Ok(recorded.or_else(|| begun.map(|begun| thread_cpu() - begun)))
     }
 
-    /// Restores a block from a compressed form that has no check; returns the time that is on record,
-    /// if one is.
+    /// Restores a block from a compressed form without a check; returns the recorded time, if there is one.
     ///
     /// # Errors
     ///
@@ -348,7 +347,7 @@ impl Bench {
         }
     }
 
-    /// Takes the memory for a restored block out, at this length.
+    /// Takes out the memory for a restored block, at this length.
     pub(super) fn take_restored(&mut self, bytes: usize) -> Vec<u8> {
         let mut restored = std::mem::take(&mut self.restored);
         restored.resize(bytes, 0);
@@ -379,8 +378,9 @@ impl Bench {
     }
 
     /// Compresses a block and restores it again, to learn the cost of both. Returns the length with its check, if it
-    /// fits, and both times. The times are taken each time, because a trial is rare and much rests on it. A method that
-    /// was never tried here runs once before. Its first run is mostly the system's, which maps its tables and its code.
+    /// fits, and both times. The times are taken each time, because trials are rare and important. A method that was
+    /// never tried here runs once before that. Its first run mostly measures the system, which maps its tables and its
+    /// code.
     ///
     /// # Errors
     ///
@@ -441,7 +441,7 @@ impl Bench {
         }
     }
 
-    /// Runs the shadow on one access and returns what it took, if it was timed.
+    /// Runs the shadow on one access and returns its time, if it was taken.
     pub(super) fn time_shadow(&mut self, work: impl FnOnce()) -> Option<Seconds> {
         match &mut self.engine {
             Engine::Recorded(record) => {
@@ -470,20 +470,20 @@ impl Bench {
         self.is_turn(every).then(thread_cpu)
     }
 
-    /// Says whether this call of so many is timed.
+    /// Returns whether this call, one in so many, is timed.
     fn is_turn(&mut self, every: u32) -> bool {
         let Engine::Real { calls, .. } = &mut self.engine else {
             return false;
         };
-        // Past its end it goes on as one who knows.
+        // At its end it goes on as a late call, not as an early one.
         *calls = calls.checked_add(1).unwrap_or(CALLS_EARLY);
         *calls % every == 1
     }
 }
 
 impl Begun {
-    /// Returns the loader's time, or the declared one. Where its processor time was not taken all of it counts as
-    /// waiting.
+    /// Returns the loader's time, or the declared one. Where its processor time was not taken, all of the time counts
+    /// as waiting.
     pub(super) fn end(&self) -> MissTime {
         let (wall, core) = match self {
             Begun::Declared(declared) => return *declared,
@@ -500,7 +500,7 @@ impl Begun {
 }
 
 impl Used {
-    /// Returns what the codecs hold for it, by their formulas.
+    /// Returns the bytes that the codecs hold for it, by their formulas.
     fn codec_bytes(&self) -> usize {
         let compressor = match self.compressed_bytes {
             0 => 0,

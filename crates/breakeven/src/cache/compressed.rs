@@ -1,4 +1,4 @@
-//! Blocks that come and go compressed. A form that a caller hands in is kept as it is, and a held form is handed out
+//! Blocks that go in and out compressed. A form from a caller is kept unchanged, and a held form is handed out
 //! unchanged.
 #![deny(unsafe_code)]
 
@@ -25,12 +25,12 @@ pub struct CompressedBlock {
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// Puts in a block that the caller holds compressed, in place of the block under its key; returns whether it is
-    /// held. It is kept in this form where the split has room for one and the form saves an eighth, else as it is. A
-    /// fault of a kept form is found when it is restored: the block is absent then, and the fault counted.
+    /// held. It is kept in this form if the split has room for one and the form saves an eighth, else raw. A fault of a
+    /// kept form is found when it is restored: the block is then absent, and the fault counted.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for a method that is not among the cache's. [`Error::Corrupt`] if the form was to be
+    /// [`Error::Unsupported`] for a method that is not among the cache's. [`Error::Corrupt`] if the form had to be
     /// restored now and could not be. [`Error::Limit`] if guards leave no room for it. Otherwise as [`Cache::insert`].
     pub fn insert_compressed(&self, key: K, block: &CompressedBlock, class: u8) -> Result<bool> {
         let hash = self.hasher.hash_one(key);
@@ -55,8 +55,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         })
     }
 
-    /// Returns the compressed form of a block, if it is held in one; `None` does not say that the
-    /// block is not held. It counts as an access, not as a use of the form.
+    /// Returns the compressed form of a block, if there is one; `None` does not mean that the block is absent. It
+    /// counts as an access, not as a use of the form.
     pub fn get_compressed(&self, key: &K) -> Option<CompressedBlock> {
         let hash = self.hasher.hash_one(key);
         let state = &mut *self.slot(hash).lock();
@@ -76,7 +76,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         })
     }
 
-    /// Puts a block in that is compressed already; returns whether it is held so.
+    /// Puts in a block that is already compressed; returns whether it is held compressed.
     fn insert_packed(
         &mut self,
         key: K,

@@ -1,8 +1,8 @@
 //! The costs of a cache: measured while it works, and priced.
 //!
-//! [`Costs`] takes the caller's time for each miss, processor time apart from waiting, and the codecs' times and ratios
-//! on each class. It answers in the one unit of its [`AccessPrices`]: seconds, joules or euros. Codec costs come from a
-//! [`Profile`], so that a method that was never run here has a guess. They are kept in a table between refreshes,
+//! [`Costs`] gets the caller's time for each miss, with processor time and waiting apart, and the codecs' times and
+//! ratios on each class. It answers in the one unit of its [`AccessPrices`]: seconds, joules or euros. Codec costs come
+//! from a [`Profile`], so that a method without runs here has a guess. They are kept in a table between refreshes,
 //! because a simulation asks for them at every access.
 //!
 //! It reads no clock: seconds come in from the [`Bench`](super::bench::Bench).
@@ -15,18 +15,18 @@ use crate::units::Seconds;
 
 /// Classes kept apart; a caller's further ones share the last.
 pub(super) const CLASS_COUNT: usize = 8;
-/// Observations of a codec after which the table is computed again.
+/// Observations of a codec after which the table is recomputed.
 const REFRESH: u64 = 32;
 /// Blocks of a class whose compressed size by a method is remembered.
 const SIZES: usize = 32;
-/// Share by which a new miss moves the mean: some 64 misses are remembered.
+/// The share by which a new miss moves the mean: some 64 misses are remembered.
 const MISS_WEIGHT: f64 = 1.0 / 64.0;
 
-/// The cost of a second. Hits, misses and codecs are compared in this one unit.
+/// The prices of a second. Hits, misses and codecs are compared in this one unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccessPrices {
-    /// A second of one core at work: 1 for time, the watts a busy core adds for energy, its rent
-    /// for money. Default 1.
+    /// A second of one core at work: 1 for time, the extra watts of a busy core for energy, its rent for money. Default
+    /// 1.
     pub per_core_second: f64,
     /// A second of waiting for a miss while the core is free for others. It is 1 for time, the watts of waiting for
     /// energy, and the worth of the service's time for money. Default 1.
@@ -47,7 +47,7 @@ impl AccessPrices {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for one that is below 0 or no finite number.
+    /// [`Error::Invalid`] for a price that is below 0 or not finite.
     pub(super) fn check(&self) -> Result<()> {
         for price in [self.per_core_second, self.per_waiting_second] {
             if !(price.is_finite() && price >= 0.0) {
@@ -95,7 +95,7 @@ pub(super) struct Costs {
 #[derive(Clone, Copy, Default)]
 struct Sizes {
     shares: [u8; SIZES],
-    /// Up to twice as many as there is room for, and back.
+    /// Counts up to twice the room, and then starts again at the room.
     seen: usize,
 }
 
@@ -124,7 +124,7 @@ impl Costs {
         }
     }
 
-    /// Takes in a loader's time, and returns its price.
+    /// Adds a loader's time, and returns its price.
     pub fn missed(&mut self, time: &MissTime) -> f64 {
         let MissTime { core, waiting } = time;
         let cost =
@@ -144,7 +144,7 @@ impl Costs {
         time.0 * self.prices.per_core_second
     }
 
-    /// Takes in the result of a codec.
+    /// Adds the result of a codec.
     pub fn observe(
         &mut self,
         (class, method): (u8, u8),
@@ -174,7 +174,7 @@ impl Costs {
             sizes.seen = SIZES;
         }
         self.observed += 1;
-        // The first observations say most, and to think all of them over takes as long as a block or two.
+        // The first observations say most, and a recomputation takes as long as a block or two.
         let is_early = self.observed < REFRESH && self.observed.is_power_of_two();
         if is_early || self.observed.is_multiple_of(REFRESH) {
             self.refresh();
@@ -186,8 +186,8 @@ impl Costs {
     }
 
     /// Guesses the bytes that a method leaves of a byte of a block. The guess is another block of the class, drawn by
-    /// hash. So blocks that do not shrink are among the guesses as often as among the blocks (hot deck imputation,
-    /// Little and Rubin 2002, section 4.3.2).
+    /// hash. So guesses contain blocks that do not shrink as often as the class does (hot deck imputation, Little and
+    /// Rubin 2002, section 4.3.2).
     pub fn packed_guess(&self, class: u8, method: u8, hash: u64) -> f64 {
         let cell = self.cell(class, method);
         let sizes = &self.sizes[cell];

@@ -1,13 +1,13 @@
 //! The cache's entries for the blocks that it holds, in chunks that never move.
 //!
-//! [`Entries`] hands out numbers and takes them back. Chunks are added one at a time, so growing
-//! never copies what is there nor needs twice the memory for a moment.
+//! [`Entries`] hands out numbers and takes them back. Chunks are added one at a time. So growth never copies entries,
+//! and never needs twice the memory for a moment.
 #![deny(unsafe_code)]
 
 use super::log::Place;
 use super::replica::METHODS_MAX;
 
-/// One bit for each method that there may be.
+/// One bit for each possible method.
 pub(super) const METHODS_MASK: u8 = (1 << METHODS_MAX) - 1;
 /// Entries of a chunk.
 const CHUNK: usize = 256;
@@ -22,12 +22,12 @@ pub(super) enum Queue {
 }
 
 /// One block of the cache.
-// In this order: what a raw hit reads comes first, so that it is less often on two cache lines.
+// The order is on purpose: a raw hit reads the first fields, so that they seldom lie on two cache lines.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Entry<K> {
     pub key: K,
-    /// The bytes as they are, if they are held so.
+    /// The raw bytes, if they are held.
     pub raw: Place,
     pub raw_bytes: u32,
     pub flags: Flags,
@@ -35,12 +35,12 @@ pub(super) struct Entry<K> {
     pub class: u8,
     /// The method of the shard that made, or would make, the compressed form.
     pub method: u8,
-    /// The compressed form, if it is held; a block may have both.
+    /// The compressed form, if it is held; a block may have both forms.
     pub packed: Place,
-    /// Length of the compressed form with its check. Without a form, it is the length of the last one, as a ghost may
-    /// have remembered it, or 0 if none was ever made.
+    /// Length of the compressed form with its check. Without a form, it is the length of the last one, perhaps from a
+    /// ghost, or 0 if none was ever made.
     pub packed_bytes: u32,
-    /// Changes whenever the number is given to another block, and whenever its bytes change.
+    /// Changes when the number goes to another block, and when its bytes change.
     pub version: u32,
     /// Byte that fills the block, where `IS_FILLED`.
     pub fill: u8,
@@ -54,15 +54,15 @@ impl Flags {
     const FREQUENCY: u16 = 0b11;
     /// It lies in the main log.
     pub const IS_MAIN: u16 = 1 << 2;
-    /// Its compressed form was hit since it last was appended: the next hit makes it raw.
+    /// Its compressed form was hit since it was last appended: the next hit makes it raw.
     pub const IS_REFERENCED: u16 = 1 << 3;
     /// It was asked for again since it was last loaded, or soon after it was dropped.
     pub const IS_AGAIN: u16 = 1 << 4;
-    /// Every byte is the same: no bytes are held of its compressed form.
+    /// Every byte is the same, so its compressed form has no bytes.
     pub const IS_FILLED: u16 = 1 << 5;
     /// Its compressed form was hit since it was made.
     pub const IS_USED: u16 = 1 << 6;
-    /// How often its compressed form is appended again before it goes, 0 to 3.
+    /// The number of times, 0 to 3, that its compressed form is appended again before it goes.
     const USES: u16 = 0b11 << 7;
     const USE: u16 = 1 << 7;
     const REFUSED_SHIFT: u32 = 9;
@@ -70,14 +70,14 @@ impl Flags {
     pub const OF_PACKED: u16 =
         Flags::IS_REFERENCED | Flags::IS_USED | Flags::IS_FILLED | Flags::USES;
 
-    /// Notes that the compressed form was of use: hit, or there when the raw block left.
+    /// Notes that the compressed form was of use: hit, or still there when the raw block left.
     pub fn count_use(&mut self) {
         if self.0 & Flags::USES != Flags::USES {
             self.0 += Flags::USE;
         }
     }
 
-    /// Takes over what hits made of the form that this one replaces.
+    /// Takes over the marks of hits on the form that this one replaces.
     pub fn take_over_uses(&mut self, other: Flags) {
         self.0 |= other.0 & (Flags::USES | Flags::IS_REFERENCED);
     }
@@ -94,17 +94,17 @@ impl Flags {
         has_use
     }
 
-    /// Returns the methods by which compressing it saved too little, one bit each.
+    /// Returns the methods that saved too little on it, one bit each.
     pub fn refused(self) -> u8 {
         (self.0 >> Flags::REFUSED_SHIFT) as u8 & METHODS_MASK
     }
 
-    /// Says whether compressing it by a method saved too little.
+    /// Returns whether a method saved too little on it.
     pub fn is_refused(self, method: u8) -> bool {
         self.refused() & 1 << method != 0
     }
 
-    /// Notes methods, one bit each, by which compressing it saved too little.
+    /// Notes methods, one bit each, that saved too little on it.
     pub fn refuse(&mut self, methods: u8) {
         self.0 |= u16::from(methods & METHODS_MASK) << Flags::REFUSED_SHIFT;
     }
@@ -125,8 +125,8 @@ impl Flags {
         self.0 = self.0 & !Flags::FREQUENCY | u16::from(frequency.min(3));
     }
 
-    /// Says whether a hit changes nothing. The hottest entries are not written, so that they may stay in several cores'
-    /// caches.
+    /// Returns whether a hit changes nothing. The hottest entries are not written, so that they can stay in several
+    /// cores' caches.
     #[inline]
     pub fn is_hottest(self) -> bool {
         self.0 & Flags::FREQUENCY == Flags::FREQUENCY
@@ -163,12 +163,12 @@ impl<K> Entry<K> {
 /// Entries by number.
 pub(super) struct Entries<K> {
     chunks: Vec<Box<[Entry<K>; CHUNK]>>,
-    /// Numbers below this were given out; the entries beyond it mean nothing.
+    /// Numbers below this were given out; entries from here on are meaningless.
     known: usize,
     vacant: Vec<u32>,
     count: usize,
-    /// Version of a new number, beyond those of numbers that [`Entries::shrink`] gave back. A holder of one of these is
-    /// not to take the new entry for the old.
+    /// The version of a new number, above those of numbers that [`Entries::shrink`] gave back. So a holder of an old
+    /// number does not take the new entry for the old one.
     version_min: u32,
 }
 
@@ -231,7 +231,7 @@ impl<K: Copy> Entries<K> {
         number
     }
 
-    /// Takes a number back. Its version changes, so that who still holds it notices.
+    /// Takes a number back. Its version changes, so that holders of the number notice.
     pub fn remove(&mut self, number: u32) {
         let entry = self.at_mut(number);
         entry.version = entry.version.wrapping_add(1);
@@ -242,7 +242,7 @@ impl<K: Copy> Entries<K> {
         self.count -= 1;
     }
 
-    /// Gives chunks at the end back that hold no entry.
+    /// Gives back chunks at the end that hold no entry.
     pub fn shrink(&mut self) {
         let mut is_vacant = vec![false; self.known];
         for &number in &self.vacant {
@@ -266,7 +266,7 @@ impl<K: Copy> Entries<K> {
         self.vacant.reserve_exact(most - self.vacant.len());
     }
 
-    /// Returns an entry if the number is still in use for the same block in this version.
+    /// Returns an entry if its number still belongs to the same block in this version.
     pub fn find(&self, number: u32, version: u32) -> Option<&Entry<K>> {
         let entry = self.get(number)?;
         (entry.version == version).then_some(entry)

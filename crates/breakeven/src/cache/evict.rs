@@ -1,16 +1,15 @@
-//! How a shard makes room: the segment that leaves, the blocks of it that stay, and the fate of the others.
+//! How a shard makes room: the segment that leaves, the blocks that stay, and the fate of the others.
 //!
-//! Eviction goes through the oldest segment of a raw log. A block that was asked for often enough stays, in the room
-//! that the main log's newest segment has, or else in place. The others are victims: their twin stays if they have one,
-//! else they are compressed or dropped. A segment in which nothing stays is given back. The others, those of the
-//! compressed log too, are compacted in place and become the newest. So cleaning needs no slab and copies little. Slabs
-//! pass from one pool to the other here, one at a time: a pool above its share gives, and one below it takes.
+//! Eviction goes through the oldest segment of a raw log. A block with enough hits stays, in free room of the main
+//! log's newest segment, or else in place. The others are victims: one with a twin keeps the twin, another is
+//! compressed or dropped. A segment in which nothing stays is given back. Other segments, also of the compressed log,
+//! are compacted in place and become the newest. So cleaning needs no slab and copies little. Slabs move from one pool
+//! to the other here, one at a time: a pool above its share gives, and one below it takes.
 //!
-//! One slab is kept free while the compressed log is to grow. Nothing here fails: who finds no room is dropped.
+//! One slab is kept free while the compressed log has to grow. Nothing here fails: a block without room is dropped.
 //!
-//! A segment leaves in steps ([`Leaving`], [`Packing`]), so that a wrapper with a lock can compress its
-//! victims while it does not hold the shard. Until its turn comes a victim is found as ever, and one
-//! that was hit by then stays.
+//! A segment leaves in steps ([`Leaving`], [`Packing`]). So a wrapper with a lock can compress its victims without
+//! holding the shard. Until its turn a victim can still be found, and it stays if it is hit by then.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -25,15 +24,14 @@ use crate::codec::Method;
 use crate::error::Result;
 use crate::units::Seconds;
 
-/// Slabs that the raw pool keeps whatever the split.
+/// Slabs that the raw pool keeps at any split.
 pub(super) const RAW_SLABS_MIN: usize = 4;
-/// The share of a compressed segment that must be holes for room to be made in it before any form goes.
+/// The least share of holes in a compressed segment at which room is made in it before any form goes.
 const HOLES_SHARE: f64 = 0.125;
-/// Segments that are looked at for one block before it is given up.
+/// Segments that are looked at for one block before the block is given up.
 pub(super) const EFFORT_MAX: usize = 64;
 
-/// The most bytes, without the check, that a block may keep to count as compressed: where this limit
-/// stands the codec stops.
+/// The most bytes, without the check, of a block that counts as compressed: the codec stops at this limit.
 pub(super) fn packed_bytes_max(raw_bytes: usize) -> usize {
     (raw_bytes as f64 * PACKED_SHARE_MAX) as usize
 }
@@ -48,7 +46,7 @@ enum Kept {
     None,
 }
 
-/// A raw segment that goes, and those of its blocks that are not settled yet.
+/// A leaving raw segment, with those of its blocks that are not settled yet.
 pub(super) struct Leaving {
     segment: u32,
     queue: Queue,
@@ -57,7 +55,7 @@ pub(super) struct Leaving {
     settled: usize,
 }
 
-/// A victim that is to be compressed. Its bytes stay where they are meanwhile.
+/// A victim to be compressed. Its bytes stay in place until then.
 pub(super) struct Packing {
     number: u32,
     version: u32,
@@ -90,7 +88,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             return Some(place);
         }
         for effort in 0..EFFORT_MAX {
-            // In the end somebody has to go.
+            // In the end a block has to go.
             let kept = if effort + 1 < EFFORT_MAX {
                 Kept::Used
             } else {
@@ -109,7 +107,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.append_to_newest(queue, entry, bytes)
     }
 
-    /// Evicts until the segments fit what the budget leaves; returns whether they do.
+    /// Evicts until the segments fit into the rest of the budget; returns whether they do.
     pub(super) fn settle(&mut self, bench: &mut Bench) -> bool {
         loop {
             self.limit_slabs();
@@ -126,7 +124,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.slabs_max.saturating_sub(self.segments.count())
     }
 
-    /// Free slabs that the raw pool may have: the compressed one takes its next while a raw segment is still there.
+    /// Free slabs for the raw pool: the compressed one takes its next while a raw segment is still there.
     fn slabs_spare(&self) -> usize {
         let is_growing = self.packed.segment_count() < self.packed_slabs_wanted();
         self.slabs_free().saturating_sub(usize::from(is_growing))
@@ -150,13 +148,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         wanted.min(self.slabs_max.saturating_sub(RAW_SLABS_MIN))
     }
 
-    /// Says whether a victim is compressed that was, or was not, asked for again.
+    /// Returns whether a victim is compressed, which was or was not asked for again.
     fn admits(&self, is_again: bool) -> bool {
         let has_room = || self.fills() && self.is_packed_short();
         self.arm.compressed_share > 0.0 && (is_again || self.arm.admits_once || has_room())
     }
 
-    /// Says whether the compressed pool has fewer slabs than it should have.
+    /// Returns whether the compressed pool has fewer slabs than it should have.
     fn is_packed_short(&self) -> bool {
         self.packed.segment_count() < self.packed_slabs_wanted()
     }
@@ -186,7 +184,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Begins to free a raw segment, if the pools compress and room for a block is to be made in this way. It is for
+    /// Begins to free a raw segment, if the pools compress and this is the way to make room for a block. It is for
     /// callers that can let its victims be compressed elsewhere.
     pub(super) fn leaving_for(&mut self, queue: Queue, bytes: usize) -> Option<Leaving> {
         let has_room = |shard: &mut Shard<K, S>| {
@@ -206,15 +204,15 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         None
     }
 
-    /// Takes a raw segment out of its log, to make room in a queue, and finds who stays of it.
+    /// Takes a raw segment out of its log, to make room in a queue, and finds the blocks of it that stay.
     fn begin_leaving(&mut self, queue: Queue, kept: Kept) -> Option<Leaving> {
         self.expand();
         let (segment, queue) = self.take_oldest_raw(queue)?;
         let mut victims = std::mem::take(&mut self.victims);
-        // The last ones move to where there is room, for those in front need not move to lie together.
+        // The last ones move to free room, because those in front need not move to lie together.
         for index in (0..self.segments.record_count(segment)).rev() {
             let record = self.segments.record(segment, index);
-            // A segment that was kept aside may name entries that are no more.
+            // A segment that was kept aside may name entries that no longer exist.
             if !self.has_raw(segment, &record) {
                 continue;
             }
@@ -235,7 +233,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         })
     }
 
-    /// Settles victims until one is to be compressed, and returns that; none when all are settled.
+    /// Settles victims until one has to be compressed, and returns it; `None` when all are settled.
     pub(super) fn next_packing(&mut self, leaving: &mut Leaving) -> Option<Packing> {
         while let Some(&(number, version)) = leaving.victims.get(leaving.settled) {
             leaving.settled += 1;
@@ -283,7 +281,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         (number, self.options.methods[usize::from(number)])
     }
 
-    /// Says whether a victim is still where it was.
+    /// Returns whether a victim is still in its place.
     fn is_leaving(&self, leaving: &Leaving, number: u32, version: u32) -> bool {
         let entry = self.entries.find(number, version);
         entry.is_some_and(|entry| entry.raw.segment == leaving.segment)
@@ -307,7 +305,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         drop(packing.raw);
         self.owe_stragglers();
         if !is_there {
-            // It was put in anew or taken out meanwhile.
+            // Its key was put in or removed in the meantime.
             self.stats.wasted += u64::from(size.is_some());
             return;
         }
@@ -327,13 +325,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let target = self.segments.bytes_mut(place, size);
         target.copy_from_slice(bench.scratch(size));
         self.hold_packed(number, place, size);
-        // Hit meanwhile, it stays raw and has its twin.
+        // It was hit in the meantime, so it stays raw and has its twin.
         if !self.keep(number, leaving.queue) {
             self.end_raw(number);
         }
     }
 
-    /// Books what compressing a block took.
+    /// Books the cost of compressing a block.
     pub(super) fn book_encode(
         &mut self,
         of: (u8, u8),
@@ -351,8 +349,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Settles a leaving segment after its victims: it becomes the newest of the main log, or is given back where
-    /// nothing stayed in it. If readers got bytes of it meanwhile its holes stay until its next turn, or it goes when
+    /// Settles a leaving segment after its victims: it becomes the newest of the main log, or is given back if nothing
+    /// stayed in it. If readers got bytes of it in the meantime, its holes stay until its next turn, or it goes when
     /// they are done.
     pub(super) fn end_leaving(&mut self, leaving: Leaving) {
         let Leaving {
@@ -380,13 +378,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Says whether the raw block of a record is still there.
+    /// Returns whether the raw block of a record is still there.
     fn has_raw(&self, segment: u32, record: &Record) -> bool {
         let entry = self.entries.get(record.entry);
         entry.is_some_and(|entry| entry.raw == record.place(segment))
     }
 
-    /// Slides the blocks together that stayed in a raw segment.
+    /// Slides the remaining blocks of a raw segment together.
     fn compact_raw(&mut self, segment: u32) {
         let mut records = self.segments.rewind(segment);
         records.retain(|record| self.has_raw(segment, record));
@@ -395,8 +393,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Moves the blocks of a rewound segment to its front. Each hole takes the last of them, so that few are copied, or
-    /// the next one if that is too long (two-finger compaction: Jones, Hosking and Moss, The Garbage Collection
-    /// Handbook, section 3.1).
+    /// the next one if the last is too long. This is two-finger compaction (Jones, Hosking and Moss, The Garbage
+    /// Collection Handbook, section 3.1).
     fn slide_together(
         &mut self,
         segment: u32,
@@ -427,8 +425,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Takes the oldest segment that is not lent out of the raw log that must give one so that `longer` may grow. A
-    /// queue that has its share makes room for itself, and no block that stays in main is copied for the sake of small.
+    /// Takes the oldest segment that is not lent out of the raw log that must give one to let `longer` grow. A queue
+    /// that has its share makes room for itself. No block that stays in main is copied for the sake of small.
     fn take_oldest_raw(&mut self, longer: Queue) -> Option<(u32, Queue)> {
         self.return_aside();
         let (small, main) = (self.small.segment_count(), self.main.segment_count());
@@ -466,8 +464,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Returns whether an entry of a leaving segment stays, because it was asked for often enough. It is of the main
-    /// log then, and lies in the room of its newest segment or, without such, where it was.
+    /// Returns whether an entry of a leaving segment stays, because it has enough hits. It then belongs to the main
+    /// log. It lies in free room of the newest segment, or else in its old place.
     fn keep(&mut self, number: u32, queue: Queue) -> bool {
         let entry = *self.entries.at(number);
         let frequency = entry.flags.frequency();
@@ -492,7 +490,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Takes the raw bytes of a victim away that has a compressed form.
+    /// Takes away the raw bytes of a victim that has a compressed form.
     fn end_raw(&mut self, number: u32) {
         let entry = *self.entries.at(number);
         self.log_mut(entry.queue()).live_bytes -= u64::from(entry.raw_bytes);
@@ -504,7 +502,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         entry.flags.set_frequency(0);
     }
 
-    /// Drops a victim; what stays of it is its ghost.
+    /// Drops a victim; its ghost remains.
     fn drop_victim(&mut self, number: u32) {
         self.remember(number);
         self.discard(number);
@@ -530,8 +528,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         entry.flags.set(Flags::OF_PACKED, false);
     }
 
-    /// Puts the form in the scratch of a bench in the place of a block's compressed form. Returns whether there was
-    /// room. Where there was not, the block may have gone.
+    /// Replaces a block's compressed form by the form in the scratch of a bench. Returns whether there was room. If
+    /// not, the block may have gone.
     pub(super) fn replace_packed(
         &mut self,
         number: u32,
@@ -544,7 +542,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             return false;
         };
         if self.entries.at(number).version != version {
-            // It had to go for the room it was to have.
+            // It had to go for its own room.
             self.segments.retract(place);
             return false;
         }
@@ -559,8 +557,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Reserves room in the compressed log: in a new slab while it is below its share. Else it takes the holes of the
-    /// segment that has most, or the room that its oldest segments leave.
+    /// Reserves room in the compressed log: in a new slab while the log is below its share. Otherwise it takes the
+    /// holes of the segment with the most, or the room that its oldest segments leave.
     pub(super) fn append_packed(&mut self, entry: u32, bytes: usize) -> Option<Place> {
         if let Some(newest) = self.packed.newest()
             && let Some(place) = self.segments.append(newest, entry, bytes)
@@ -590,7 +588,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         None
     }
 
-    /// Gives the oldest compressed segment up.
+    /// Gives up the oldest compressed segment.
     fn evict_packed(&mut self) -> bool {
         let Some(oldest) = self.packed.pop_oldest(false) else {
             return false;
@@ -600,8 +598,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         true
     }
 
-    /// Empties a compressed segment except for the kept forms, which slide to its front. A form stays as often as it
-    /// was of use since it was made, up to three times. The twin of a raw block just goes.
+    /// Empties a compressed segment except for the kept forms, which slide to its front. A form stays for as many
+    /// rounds as it was of use since it was made, up to three. The twin of a raw block just goes.
     fn compact(&mut self, segment: u32, kept: Kept) {
         let mut records = self.segments.rewind(segment);
         records.retain(|record| {
@@ -634,7 +632,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 }
 
-/// The byte that fills a block, if one does.
+/// The byte that fills a block, if there is one.
 fn filled(block: &[u8]) -> Option<u8> {
     let (&first, rest) = block.split_first()?;
     rest.iter().all(|&byte| byte == first).then_some(first)
@@ -648,7 +646,7 @@ mod tests {
     const SLAB: usize = 16 << 10;
     const BLOCK: usize = 1024;
 
-    /// Where three of four blocks were hit, many of these are where they were when the others have gone.
+    /// Where three of four blocks were hit, many of these keep their places when the others have gone.
     #[test]
     fn who_stays_is_hardly_moved() {
         let mut bench = Bench::new();
@@ -725,7 +723,7 @@ mod tests {
         (shard, bench)
     }
 
-    /// Loads the block of a key that was never asked for.
+    /// Loads the block of a new key.
     fn load(shard: &mut Shard<u64>, bench: &mut Bench, key: u64) {
         let fill = |frame: &mut [u8]| {
             frame[..8].copy_from_slice(&(key << 8 | 1).to_le_bytes());
@@ -742,7 +740,7 @@ mod tests {
     fn no_form_goes_while_others_left_room() {
         let (mut shard, mut bench) = half_compressed(true);
         let mut loaded = 0;
-        // One slab more may be opened, for the first forms that are made again.
+        // One more slab may be opened, for the first forms that are made again.
         while shard.packed.segment_count() < 31 {
             load(&mut shard, &mut bench, loaded);
             loaded += 1;

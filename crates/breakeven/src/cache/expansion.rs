@@ -1,25 +1,25 @@
-//! A wanted expansion factor in place of a split: the compressed share follows from the ratio of the data.
+//! A requested expansion factor in place of a split: the compressed share follows from the ratio of the data.
 //!
-//! Where memory is short and not time, the user knows how much the cache is to hold and not the cost of a miss. IBM's
-//! Active Memory Expansion is asked so. The compressed share must hold `factor` times the bytes in use. It follows from
-//! the bytes of blocks that a byte of either pool holds, which are measured as the cache works. With d for the raw pool
-//! and e for the compressed one, s = (wanted - d) / (e - d). Here `wanted` is the factor asked of the pools alone,
+//! Where memory is short and time is not, the user knows the data to be held and not the cost of a miss. IBM's Active
+//! Memory Expansion has the same input. The cache must hold `factor` times the bytes in use. The share follows from the
+//! bytes of blocks that a byte of either pool holds, which are measured as the cache works. With d for the raw pool and
+//! e for the compressed one, s = (wanted - d) / (e - d). Here `wanted` is the factor that the pools alone must reach,
 //! since entries and lists hold nothing.
 #![deny(unsafe_code)]
 
 use super::replica::Arm;
 
-/// The largest share: some blocks are raw always.
+/// The largest share: some blocks are always raw.
 const SHARE_MAX: f64 = 0.95;
-/// The share moves by no more than this each time a segment leaves.
+/// The most by which the share moves each time a segment leaves.
 const STEP_MAX: f64 = 0.02;
-/// Where nothing is compressed yet, a byte of the pool is taken to hold so many.
+/// The assumed bytes that a byte of the pool holds before anything is compressed.
 const DENSITY_GUESS: f64 = 2.0;
 /// The number of leaving segments, for each slab of the budget, before the next method is taken. The method must have
 /// held too little for all of them, since a pool fills slowly.
 const PATIENCE: usize = 3;
-/// A method also holds too little where it fills less than this part of the room that the share leaves it. Most blocks
-/// that it is tried on do not shrink by it.
+/// A method also holds too little where it fills less than this part of the room of its share. Most blocks then do not
+/// shrink by it.
 const FILLED_MIN: f64 = 0.5;
 
 /// The contents of the pools.
@@ -30,14 +30,14 @@ pub(super) struct Pools {
     pub slab_bytes: f64,
     pub raw_slabs: usize,
     pub packed_slabs: usize,
-    /// Bytes of blocks that are raw, and of those that are compressed alone, as they are.
+    /// Raw bytes of the blocks that are raw, and of those that are only compressed.
     pub raw_bytes: f64,
     pub only_packed_bytes: f64,
     /// The whole budget.
     pub budget_bytes: f64,
 }
 
-/// A shard's way to its factor.
+/// A shard's progress towards its factor.
 #[derive(Debug)]
 pub(super) struct Expansion {
     factor: f64,
@@ -64,7 +64,7 @@ impl Expansion {
             0 => 1.0,
             slabs => density(pools.raw_bytes, slabs).min(1.0),
         };
-        // A pool of a slab or two is mostly room that is not used yet.
+        // A pool of a slab or two is mostly unused room.
         let packed = match pools.packed_slabs {
             0..4 => DENSITY_GUESS,
             slabs => density(pools.only_packed_bytes, slabs),
@@ -126,7 +126,7 @@ mod tests {
         })
         .expect("a shard");
         for access in 0..60_000_u64 {
-            // Even over more than it can ever hold.
+            // Accesses are even over more blocks than it can ever hold.
             let key = access.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
             shard
                 .get_or_load(key, 4096, &mut bench, |frame| {

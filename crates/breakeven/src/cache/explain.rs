@@ -1,4 +1,4 @@
-//! The cache's report on itself: where a block is and why, and the balance of compression.
+//! The cache's report on itself: the place of a block and the reason for it, and the balance of compression.
 #![deny(unsafe_code)]
 
 use std::fmt;
@@ -19,11 +19,11 @@ pub enum Holding {
     Absent,
     /// Being loaded.
     Loading,
-    /// Changed and not written yet, outside the slabs.
+    /// Changed and not yet written, outside the slabs.
     Dirty,
     /// As it is.
     Raw,
-    /// As it is, and compressed: taking the first away will cost nothing.
+    /// Raw, and compressed as well: dropping the raw bytes will cost nothing.
     RawWithTwin,
     /// Compressed.
     Compressed,
@@ -40,13 +40,13 @@ pub struct Explanation {
     pub raw_bytes: usize,
     /// Bytes of its compressed form, if it has or had one.
     pub packed_bytes: Option<usize>,
-    /// The method of that form, else the one that would make it.
+    /// The method of that form, or the one that would make it.
     pub method: Method,
-    /// Whether compressing it by that method saved too little.
+    /// Whether that method saved too little on it.
     pub is_incompressible: bool,
     /// Whether it was asked for again since it was loaded, or came back soon after it was dropped.
     pub is_again: bool,
-    /// Raw hits since it was last looked over, 0 to 3.
+    /// Raw hits since its last inspection for eviction, 0 to 3.
     pub hits: u8,
     /// The cost of a miss.
     pub miss_cost: f64,
@@ -69,13 +69,13 @@ pub struct CacheLedger {
     pub decode_cost: f64,
     /// Spent on the shadow and on trials of methods.
     pub overhead_cost: f64,
-    /// The saving of compression against the same cache that compresses nothing, as the shadow finds it, less the
-    /// overhead. None where it saw too little.
+    /// The saving of compression against the same cache without it, by the shadow's estimate, less the overhead. `None`
+    /// where the shadow saw too little.
     pub earnings: Option<Earnings>,
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
-    /// Says where a block is, and why. It does not count as an access.
+    /// Returns the place of a block, and the reason. It does not count as an access.
     pub fn explain(&self, key: &K) -> Explanation {
         let hash = self.hasher.hash_one(key);
         let state = self.slot(hash).lock();
@@ -89,7 +89,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         explanation
     }
 
-    /// Returns what was spent and saved, over all shards.
+    /// Returns the spending and the savings, over all shards.
     pub fn ledger(&self) -> CacheLedger {
         let mut ledger = CacheLedger::default();
         let (mut saved, mut half_squared, mut raw_only) = (0.0, 0.0, 0.0);
@@ -107,7 +107,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             }
         }
         if raw_only > 0.0 {
-            // Shards sample different keys, so their errors are not of one mind.
+            // Shards sample different keys, so their errors are independent.
             let saved = saved - ledger.overhead_cost;
             let saved_cost = Estimate::plus_minus(saved, half_squared.sqrt());
             ledger.earnings = Some(Earnings {

@@ -1,12 +1,13 @@
-//! Ghosts: what the cache remembers of blocks it no longer holds.
+//! Ghosts: the cache's memory of blocks that it no longer holds.
 //!
-//! A [`Ghosts`] table keeps 8 bytes of a dropped block: a fingerprint of its key, and when it was dropped. It also
-//! knows the methods that compressed it in vain, and the ratio of another one. A block that comes back while its ghost
+//! A [`Ghosts`] table keeps 8 bytes of a dropped block: a fingerprint of its key, and the time of the drop. It also
+//! knows the methods that saved too little on it, and the ratio of another one. A block that comes back while its ghost
 //! is young was dropped too early (S3-FIFO, SOSP 2023, section 4.1). The shadow needs no second trial of a known
-//! result. A block that had its time in the main log was not: its ghost is old from the first, and no other ages by it.
+//! result. A block that had its time in the main log was not dropped too early. Its ghost is old from the start, and
+//! does not age the others.
 //!
-//! Sets of four; a full set forgets its oldest. A fingerprint may lie: one lookup in some 2^22 finds
-//! the ghost of another key, which costs a worse guess and never a wrong byte.
+//! Sets of four; a full set forgets its oldest. A fingerprint may match another key: one lookup in some 2^22 finds the
+//! ghost of another. That costs a worse guess, and never a wrong byte.
 #![deny(unsafe_code)]
 
 use super::entry::METHODS_MASK;
@@ -14,7 +15,7 @@ use super::replica::METHODS_MAX;
 
 const WAYS: usize = 4;
 
-/// Parts of a block's bytes in which its compressed size is remembered.
+/// Parts of a block's bytes, the unit of its remembered compressed size.
 const SHARE_PARTS: u64 = 1 << 10;
 
 const METHOD_SHIFT: u32 = 10;
@@ -24,10 +25,10 @@ const _: () = assert!(METHODS_MAX <= 1 << (REFUSED_SHIFT - METHOD_SHIFT));
 const _: () = assert!(METHODS_MAX <= (STAMP_SHIFT - REFUSED_SHIFT) as usize);
 const FINGERPRINT_SHIFT: u32 = 40;
 const STAMP_MASK: u64 = (1 << 24) - 1;
-/// The age of a ghost that is old from the first: half of a stamp's range.
+/// The age of a ghost that is old from the start: half of a stamp's range.
 const AGE_OLD: u64 = 1 << 23;
 
-/// The facts found about a block before it was dropped.
+/// The known facts about a block at its drop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
     /// The methods that saved too little, one bit each.
@@ -39,8 +40,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Makes the memory of a block of `raw_bytes` whose form by `method` has `packed_bytes`; 0 of these where there was
-    /// none.
+    /// Makes the memory of a block of `raw_bytes` whose form by `method` has `packed_bytes`, 0 for no form.
     pub fn new(refused: u8, method: u8, packed_bytes: u32, raw_bytes: u32) -> Memory {
         let share = u64::from(packed_bytes) * SHARE_PARTS;
         let share = share.div_ceil(u64::from(raw_bytes).max(1));
@@ -53,7 +53,7 @@ impl Memory {
     }
 
     /// Returns the method that made its compressed form, and the bytes of that form if the block still has `raw_bytes`.
-    /// They may be up to 1/1024 of these too many.
+    /// The bytes may be up to 1/1024 too many.
     pub fn form(&self, raw_bytes: u32) -> Option<(u8, u32)> {
         let bytes = u64::from(self.packed_share) * u64::from(raw_bytes) / SHARE_PARTS;
         (bytes > 0).then_some((self.method, bytes as u32))
@@ -107,7 +107,7 @@ impl Ghosts {
         self.clock += u64::from(is_young);
     }
 
-    /// Takes out what is remembered of a block, with its age: how many were dropped since.
+    /// Takes out the memory of a block, with its age: the number of blocks dropped since.
     pub fn take(&mut self, hash: u64) -> Option<(Memory, u64)> {
         let set = self.set(hash)?;
         let clock = self.clock;
@@ -121,7 +121,7 @@ impl Ghosts {
         Some((memory, age(ghost, clock)))
     }
 
-    /// Returns how many were dropped since a block that is remembered.
+    /// Returns the number of blocks dropped since a remembered one.
     pub fn age_of(&self, hash: u64) -> Option<u64> {
         let set = &self.sets[self.set(hash)?];
         let way = set.iter().find(|way| is_of(**way, hash))?;
@@ -130,7 +130,7 @@ impl Ghosts {
 
     fn set(&self, hash: u64) -> Option<usize> {
         let count = self.sets.len() as u128;
-        // The high bits choose the set; the fingerprint is of the low ones.
+        // The high bits choose the set; the fingerprint is made of the low ones.
         (count > 0).then(|| ((u128::from(hash) * count) >> 64) as usize)
     }
 }
@@ -143,7 +143,7 @@ fn is_of(ghost: u64, hash: u64) -> bool {
     ghost != 0 && ghost >> FINGERPRINT_SHIFT == fingerprint(hash)
 }
 
-/// Ghosts made since this one; the greatest age for none.
+/// Ghosts made since this one; the greatest age for an empty place.
 fn age(ghost: u64, clock: u64) -> u64 {
     match ghost {
         0 => u64::MAX,
@@ -180,7 +180,7 @@ mod tests {
         }
         check(Memory::new(0, 1, 65, 1000), 1000, Some((1, 65)));
         check(Memory::new(0, 1, 1001, 1 << 20), 1 << 20, Some((1, 1024)));
-        // A form no shorter than the block says nothing, nor does the form of an empty block.
+        // A form as long as the block is no information, and neither is the form of an empty block.
         check(Memory::new(0, 1, 20, 20), 20, None);
         check(Memory::new(0, 1, 4, 0), 0, None);
     }
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(ghosts.take(1 << 54 | 1).map(|it| it.1), Some(10));
         assert_eq!(Ghosts::new(0).take(1), None);
         Ghosts::new(3).remember(1, &Memory::default(), true);
-        // An old one is old at once and lets the others stay as young as they are.
+        // An old one is old at once and does not age the others.
         ghosts.remember(11 << 54 | 11, &Memory::default(), false);
         assert_eq!(ghosts.take(11 << 54 | 11).map(|it| it.1), Some(AGE_OLD));
         assert_eq!(ghosts.take(9 << 54 | 9).map(|it| it.1), Some(2));

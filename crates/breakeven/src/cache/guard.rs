@@ -1,4 +1,4 @@
-//! A block that was found: its bytes, for as long as the guard lives.
+//! A found block: its bytes, for as long as the guard lives.
 #![deny(unsafe_code)]
 
 use std::fmt;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arena::Loan;
 
-/// The bytes of a block. They stay as they were found, even when the block or the cache is gone. A later block under
-/// the key is seen by asking again.
+/// The bytes of a block. They stay unchanged, even after the end of the block or the cache. To see a later block under
+/// the key, ask again.
 ///
-/// A block that was found raw is lent where it lies, and its slab can not be used for anything else
-/// meanwhile. One that was found compressed, or that the cache does not keep, is the guard's own
-/// memory. Either counts against [`CacheOptions::pinned_bytes_max`](super::CacheOptions).
+/// A block that was found raw is lent in place, and its slab cannot be reused until then. A block that was found
+/// compressed, or that the cache does not keep, is the guard's own memory. Either counts against
+/// [`CacheOptions::pinned_bytes_max`](super::CacheOptions).
 pub struct BlockGuard {
     held: Held,
 }
@@ -38,8 +38,8 @@ impl BlockGuard {
         }
     }
 
-    /// Puts the same guard together again, out of parts that the compiler does not see. Otherwise it would copy the
-    /// guard as a whole, and keep others in memory for that.
+    /// Rebuilds the same guard from parts that the compiler does not see. Otherwise the compiler would copy the guard
+    /// as a whole, and keep others in memory for that.
     #[inline(always)]
     pub(super) fn anew(self) -> BlockGuard {
         match self.held {
@@ -48,7 +48,7 @@ impl BlockGuard {
         }
     }
 
-    /// Says whether the bytes lie in the cache, and not in memory of the guard's own.
+    /// Returns whether the bytes lie in the cache, and not in memory of the guard's own.
     pub fn is_lent(&self) -> bool {
         matches!(self.held, Held::Lent(_))
     }
@@ -78,7 +78,7 @@ impl fmt::Debug for BlockGuard {
     }
 }
 
-/// The bytes of a block outside the slabs beside its own bytes, entries of tables included.
+/// The overhead of a block outside the slabs, entries of tables included.
 pub(super) const OWN_BYTES: u64 = 256;
 
 /// A block outside the slabs, charged to its shard until it is gone.
@@ -88,7 +88,7 @@ pub(super) struct OwnBlock {
 }
 
 impl OwnBlock {
-    /// Makes a block of this memory, which was charged already.
+    /// Makes a block of this memory, which is already charged.
     pub fn charged(bytes: Vec<u8>, charged: &Arc<AtomicU64>) -> OwnBlock {
         OwnBlock {
             bytes,

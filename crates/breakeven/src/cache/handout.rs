@@ -1,8 +1,8 @@
 //! Pieces that a shard hands out for use without it: frames to fill, blocks to read, compressed forms to restore
 //! elsewhere. This file also charges them.
 //!
-//! A wrapper with a lock makes its operations of these pieces. No codec runs here on a requested block, so nobody waits
-//! for somebody else's block.
+//! A wrapper with a lock composes its operations of these pieces. No codec runs here on a requested block, so nobody
+//! waits for another thread's block.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -18,14 +18,14 @@ use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::units::Seconds;
 
-/// A compressed block on its way to be restored.
+/// A compressed block that is being restored.
 pub(super) struct Restoring {
     handle: Handle,
     pub raw_bytes: usize,
     class: u8,
-    /// Asked for, and not only made again.
+    /// Requested, and not only made again.
     is_hit: bool,
-    /// Hit a second time: it becomes raw again.
+    /// Hit for the second time, so it becomes raw again.
     is_second: bool,
     /// How to make the block of the copied bytes.
     source: Source,
@@ -37,7 +37,7 @@ pub(super) struct Restoring {
 pub(super) struct Ran {
     /// The time, if it was taken; `Corrupt` if the form was damaged.
     pub time: Result<Option<Seconds>>,
-    /// Where the block was compressed again, into the scratch of the bench: the length, if it fits, and the time, if it
+    /// The outcome of compressing it again, in the scratch of the bench: the length, if it fits, and the time, if it
     /// was taken.
     anew: Option<(Option<usize>, Option<Seconds>)>,
 }
@@ -53,7 +53,7 @@ enum Source {
 }
 
 impl Restoring {
-    /// Makes the block of its compressed form, and another form of it where that is worth it.
+    /// Makes the block from its compressed form, and a new form of it where that is worth it.
     pub fn run(&self, target: &mut [u8], bench: &mut Bench) -> Ran {
         let time = match &self.source {
             Source::Filled(byte) => {
@@ -69,7 +69,7 @@ impl Restoring {
         Ran { time, anew }
     }
 
-    /// Makes the block in memory of the bench, which gets it back.
+    /// Makes the block in memory of the bench, which gets the memory back.
     pub fn run_on_bench(&self, bench: &mut Bench) -> (Vec<u8>, Ran) {
         let mut block = bench.take_restored(self.raw_bytes);
         let ran = self.run(&mut block, bench);
@@ -78,9 +78,10 @@ impl Restoring {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
-    /// Finds a block that can be lent the straight way: it is raw, as hot as can be, and no sample. Guards are known to
-    /// be allowed it, and that is noted. Nothing else is found out or changed, so others may at once, in other lanes.
-    /// Each instruction counts: the processor overlaps the cache misses of as many hits as it has room for.
+    /// Finds a block that can be lent directly: it is raw, of the hottest, and not a sample. Guards are known to have
+    /// room for it, and the loan is noted. Nothing else is looked up or changed, so other threads may do the same in
+    /// other lanes. Each instruction counts: the processor overlaps the cache misses of as many hits as it has room
+    /// for.
     #[inline(always)]
     pub(super) fn find_hot(&self, hash: u64, key: &K, lane: usize) -> Option<Plain<'_>> {
         let entry = self.find_entry(hash, key)?;
@@ -95,7 +96,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] if what is lent and charged would be more than guards may keep.
+    /// [`Error::Limit`] if the loans and charges would exceed the limit of guards.
     pub(super) fn lend(&mut self, handle: Handle) -> Result<Loan> {
         let entry = self.entries.at(handle.entry);
         assert_eq!(entry.version, handle.version, "a block just found");
@@ -108,7 +109,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         Ok(self.segments.lend(place, raw_bytes))
     }
 
-    /// Charges bytes that are held for a caller outside the slabs, and makes room for them. Their holder takes them off
+    /// Charges bytes for a caller outside the slabs, and makes room for them. Their holder takes them off
     /// [`Shard::charged`] when they are gone.
     ///
     /// # Errors
@@ -152,7 +153,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let entry = self.entries.at_mut(handle.entry);
         assert_eq!(entry.version, handle.version, "a block just found");
         let is_second = entry.hit_packed();
-        // At its second hit the scratch may be needed to make room for it.
+        // At its second hit, making room for it may need the scratch.
         let is_anew = !is_second && self.is_worth_anew(handle.entry);
         Restoring {
             is_hit: true,
@@ -161,7 +162,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Copies the compressed form of a block, to restore it, and to make it anew if that is due.
+    /// Copies the compressed form of a block, to restore it, and to make a new form if that is due.
     pub(super) fn begin_anew(&self, handle: Handle, is_anew: bool, bench: &mut Bench) -> Restoring {
         let entry = *self.entries.at(handle.entry);
         let source = match entry.flags.has(Flags::IS_FILLED) {
@@ -190,8 +191,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Begins to free a segment for a block that was restored and becomes raw again, if that takes
-    /// compressing.
+    /// Begins to free a segment for a restored block that becomes raw again, if that involves compressing.
     pub(super) fn leaving_for_promotion(&mut self, restoring: &Restoring) -> Option<Leaving> {
         match restoring.is_second {
             true => self.leaving_for(Queue::Main, restoring.raw_bytes),
@@ -199,7 +199,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Books a block that was restored, and makes it raw again if that is due; a damaged form goes.
+    /// Books a restored block, and makes it raw again if that is due; a damaged form goes.
     pub(super) fn end_restore(
         &mut self,
         restoring: Restoring,
@@ -209,7 +209,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     ) {
         let handle = restoring.handle;
         let entry = self.entries.find(handle.entry, handle.version);
-        // None if it is gone, else whether it is raw again by now.
+        // `None` if it is gone, else whether it is raw again by now.
         let is_raw = entry.map(|entry| entry.raw.is_some());
         let Ok(time) = ran.time else {
             self.stats.corrupt += 1;
@@ -245,7 +245,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             return;
         };
         if self.entries.at(handle.entry).version != handle.version {
-            // It had to go for the room it was to have.
+            // It had to go for its own room.
             self.segments.retract(place);
             return;
         }

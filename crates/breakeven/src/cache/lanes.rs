@@ -1,13 +1,13 @@
 //! A readers' lock; readers on several threads write no cache line in common.
 //!
 //! [`Lanes`] has a few lanes, each on cache lines of its own. The holder of one lane may read the value, and the holder
-//! of all lanes may change it: the "big reader" lock of Linux 2.4. Reading takes one locked instruction, on a line that
-//! mostly nobody else has, and leaving takes none. Changing takes one for each lane beside those of a mutex. It is for
-//! readers that are many and stay for some ten nanoseconds. A writer spins until they have left, and a reader must take
-//! the whole lock where that is held.
+//! of all lanes may change it. Linux 2.4 had this as its "big reader" lock. Reading takes one locked instruction, on a
+//! line that mostly no other core has, and leaving takes none. A change takes one for each lane beside those of a
+//! mutex. The lock suits many readers that stay for some ten nanoseconds each. A writer spins until they have left, and
+//! a reader must take the whole lock while it is held.
 //!
 //! `unsafe` stands here for the value, which is shared while a lane is held and exclusive while all are. It also stands
-//! for the right to lend by a lane, which goes with it.
+//! for the right to lend by a lane, which goes with the lane.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
@@ -22,19 +22,19 @@ use crate::arena::{LANES, LaneRight};
 const FREE: u32 = 0;
 /// A reader has it.
 const READ: u32 = 1;
-/// It belongs to the one who has all of them.
+/// The lane belongs to the holder of all of them.
 const OWNED: u32 = 2;
-/// Somebody panicked who had all of them: no reader gets it any more.
+/// A holder of all lanes panicked: no reader gets the value any more.
 const POISONED: u32 = 3;
-/// How often a reader looks for a lane that others only read by, before it takes the whole lock.
+/// How often a reader looks for a lane that no writer holds, before it takes the whole lock.
 const LOOKS: usize = 32;
-/// How often who wants all lanes looks at one, before other threads are let go on.
+/// How often a writer looks at a lane before it lets other threads run.
 const SPINS: usize = 64;
 
 /// A value behind lanes.
 pub(super) struct Lanes<T> {
     lanes: [Lane; LANES],
-    /// Held by the one who has, or is about to get, all lanes.
+    /// Held by the holder, or next holder, of all lanes.
     owner: Mutex<()>,
     value: UnsafeCell<T>,
 }
@@ -43,12 +43,12 @@ pub(super) struct Lanes<T> {
 #[repr(align(128))]
 struct Lane(AtomicU32);
 
-// SAFETY: who has the lock has the value, from one thread after another, and readers share it meanwhile.
+// SAFETY: the holder of the lock has the value, from one thread after another, and readers share it in between.
 unsafe impl<T: Send> Send for Lanes<T> {}
-// SAFETY: readers on several threads have `&T` at once, which wants `Sync`, and whoever has all lanes has
-// `&mut T`, which wants `Send`.
+// SAFETY: readers on several threads have `&T` at once, which needs `Sync`, and the holder of all lanes has `&mut T`,
+// which needs `Send`.
 unsafe impl<T: Send + Sync> Sync for Lanes<T> {}
-// As of a mutex: a panic under the whole lock poisons it, and readers change nothing.
+// As for a mutex: a panic under the whole lock poisons it, and readers change nothing.
 impl<T> UnwindSafe for Lanes<T> {}
 impl<T> RefUnwindSafe for Lanes<T> {}
 
@@ -62,7 +62,7 @@ pub(super) struct Entered<'a, T> {
 /// The holder of all lanes.
 pub(super) struct Guard<'a, T> {
     lanes: &'a Lanes<T>,
-    /// None once it was let go.
+    /// `None` after its release.
     owner: Option<sync::Guard<'a, ()>>,
 }
 
@@ -91,8 +91,8 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Lets a reader in, by this thread's lane if it is free. None if somebody has the whole lock, or the lanes are all
-    /// in use.
+    /// Lets a reader in, by this thread's lane if it is free. `None` if the whole lock is held, or the lanes are all in
+    /// use.
     #[inline(always)]
     pub fn enter(&self) -> Option<Entered<'_, T>> {
         #[cfg(test)]
@@ -106,7 +106,7 @@ impl<T> Lanes<T> {
             lanes: self,
             lane: &self.lanes[number],
             // SAFETY: the lane was free and now is this reader's until it leaves. The holder of all lanes has this one
-            // too, so there is no other right of this lane for this lock. A lock lends only slabs of its own value.
+            // too, so no other right of this lane exists for this lock. A lock lends only slabs of its own value.
             right: unsafe { LaneRight::new(number) },
         })
     }
@@ -130,7 +130,7 @@ impl<T> Lanes<T> {
     ///
     /// # Panics
     ///
-    /// If somebody panicked who had it.
+    /// If an earlier holder panicked.
     pub fn lock(&self) -> Guard<'_, T> {
         let owner = self.owner.lock();
         self.own(owner)
@@ -159,7 +159,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Says whether a holder of the whole lock panicked; its present holder gets an answer that stays.
+    /// Returns whether a holder of the whole lock panicked; for the present holder the answer does not change.
     pub fn is_poisoned(&self) -> bool {
         self.owner.is_poisoned()
     }
@@ -210,7 +210,7 @@ impl<T> DerefMut for Guard<'_, T> {
 
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
-        // First, for it is this that notes a panic; whoever comes next waits for the lanes.
+        // This goes first, because it notes a panic; the next holder waits for the lanes.
         drop(self.owner.take());
         let word = match self.lanes.is_poisoned() {
             true => POISONED,
@@ -222,8 +222,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// Returns the lane by which this thread reads, if it is free: threads are spread over them in the order in
-/// which they first read.
+/// Returns this thread's lane, if it is free: threads get lanes in the order of their first reads.
 #[inline(always)]
 fn own_lane() -> usize {
     thread_local! {
@@ -252,7 +251,7 @@ mod tests {
     use super::super::explore_test::{explore, switch};
     use super::*;
 
-    /// Returns both halves of a value, with others let go on in between.
+    /// Returns both halves of a value, with a chance for other threads in between.
     fn read(lanes: &Lanes<[u64; 2]>) -> Option<[u64; 2]> {
         let mut entered = lanes.enter()?;
         let first = entered.parts().0[0];

@@ -1,18 +1,17 @@
-//! Logs of arena slabs: where the cache's bytes are, raw and compressed alike.
+//! Logs of arena slabs: the places of the cache's bytes, raw and compressed.
 //!
 //! A [`Log`] is a queue of segments, each one slab; [`Segments`] owns them all. Blocks are appended to the newest
-//! segment and leave with the oldest, whole. So there is no allocation for a block, and no fragmentation but the end of
-//! a segment and the blocks removed in its middle. A slab is free for the other pool the moment its segment goes. A
-//! block that deserves to stay is appended again: FIFO with reinsertion, which is CLOCK, in a log (as Segcache, NSDI
-//! 2021).
+//! segment and leave with the oldest, whole. So a block needs no allocation, and fragmentation is limited to the end of
+//! a segment and to removed blocks. A slab is free for the other pool as soon as its segment goes. A block that
+//! deserves to stay is appended again: FIFO with reinsertion, which is CLOCK, in a log (as Segcache, NSDI 2021).
 //!
 //! The contents of a segment are listed beside it and not in headers between the blocks. So blocks of a power of two
 //! fill a slab to the last byte and stay aligned. A record names an entry. It is live while that entry says that its
-//! bytes are here, so removing costs nothing here.
+//! bytes are here, so a removal costs nothing here.
 //!
-//! A segment with lent bytes, to be read or to be filled, moves nothing and goes nowhere. The lender to readers sets
-//! the cap. Loans are given back without a word. So the log asks the segments with lent bytes which are still lent: not
-//! at each loan, but whenever they became as many as the cap allows. Hits in several lanes at once keep [`Books`] each,
+//! A segment with lent bytes, to be read or to be filled, moves nothing and stays. The caller that lends to readers
+//! sets the cap. Loans are given back without notice. So the log checks which of its noted segments are still lent. It
+//! does so not at each loan, but when their number reaches the cap. Hits in several lanes at once keep [`Books`] each,
 //! and have a part of the cap each.
 #![deny(unsafe_code)]
 
@@ -45,7 +44,7 @@ impl Place {
     }
 }
 
-/// One block of a segment: whose it was when it was appended, and where it begins.
+/// One block of a segment: its entry when it was appended, and its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub entry: u32,
@@ -65,7 +64,7 @@ impl Record {
 #[derive(Default)]
 struct Contents {
     used_bytes: u32,
-    /// Bytes of these that are of blocks that were said to have gone.
+    /// Bytes of these in blocks that are known to have gone.
     hole_bytes: u32,
     records: Vec<Record>,
 }
@@ -73,7 +72,7 @@ struct Contents {
 /// Every segment of a shard, by number.
 pub(super) struct Segments {
     arena: Arena,
-    /// All that a hit reads of a segment; none where the number is vacant.
+    /// All that a hit reads of a segment; `None` where the number is vacant.
     slabs: Vec<Option<SharedSlab>>,
     contents: Vec<Contents>,
     vacant: Vec<u32>,
@@ -88,22 +87,22 @@ pub(super) struct Segments {
 #[derive(Default)]
 #[repr(align(128))]
 struct Books {
-    /// Hits that are not counted elsewhere yet.
+    /// Hits that were not yet counted elsewhere.
     hits: AtomicU64,
-    /// How many more segments may be noted. With the noted ones, in each lane by itself, these are no more than the cap
-    /// allows. It is less than 0 where that must be counted over all lanes.
+    /// The number of further segments that may be noted. In each lane, these and the noted ones together stay within
+    /// the cap. The number is below 0 where the cap must be checked over all lanes.
     credit: AtomicI64,
-    /// Segments that were lent to readers in this lane at the last count, and those lent since, by a bit each. A
-    /// segment whose number was another's when it was noted counts as noted.
+    /// One bit for each segment that was lent to readers in this lane at the last count or since. A segment whose
+    /// number was another's when it was noted counts as noted.
     noted: Vec<AtomicU64>,
 }
 
-/// Words of bits that are made at once: what lies beside them is on other cache lines mostly.
+/// Words of bits that are made at once, so that they mostly have cache lines of their own.
 const NOTED_WORDS: usize = 32;
 
-/// Hits of a lane after which they are counted.
+/// Hits of a lane after which they are added up.
 const HITS_MAX: u64 = 1024;
-/// Less than 0 whatever one lane by itself finds to be free again.
+/// Below 0, even after one lane finds the most possible segments free again.
 const MUST_COUNT: i64 = i64::MIN / 2;
 
 impl Books {
@@ -112,8 +111,8 @@ impl Books {
         (&self.noted[number as usize / 64], 1 << (number % 64))
     }
 
-    /// Notes a segment, if the lane knows that it may. No decision depends on its loads of the segment, so that the
-    /// processor may go on with the next hit meanwhile.
+    /// Notes a segment, if the lane knows that it may. No decision depends on its loads of the segment, so the
+    /// processor may go on with the next hit.
     #[inline(always)]
     fn note(&self, number: u32) -> bool {
         let (word, bit) = self.at(number);
@@ -129,7 +128,7 @@ impl Books {
         true
     }
 
-    /// Goes through the noted segments and forgets those without readers; returns how many these were.
+    /// Goes through the noted segments and forgets those without readers; returns their number.
     fn forget(&self, is_read: impl Fn(usize) -> bool) -> i64 {
         let mut forgotten = 0;
         for (index, word) in self.noted.iter().enumerate() {
@@ -238,7 +237,7 @@ impl Segments {
         self.in_use -= 1;
     }
 
-    /// Says whether `bytes` fit at the end of a segment.
+    /// Returns whether `bytes` fit at the end of a segment.
     pub fn has_room(&self, number: u32, bytes: usize) -> bool {
         let used = self.contents[number as usize].used_bytes as usize;
         bytes.max(1) <= self.slab_bytes().saturating_sub(used)
@@ -249,7 +248,7 @@ impl Segments {
         let slab_bytes = self.slab_bytes();
         let segment = &mut self.contents[number as usize];
         let offset = segment.used_bytes;
-        // A block of no bytes takes its place too, or a segment could list them without end.
+        // A block of no bytes takes a place too, or a segment could list them without end.
         let end = (offset as usize).checked_add(bytes.max(1))?;
         if end > slab_bytes {
             return None;
@@ -281,7 +280,7 @@ impl Segments {
         self.contents[place.segment as usize].hole_bytes += hole;
     }
 
-    /// Returns the bytes of blocks that were said to have gone since a segment was opened or its holes were closed.
+    /// Returns the bytes of blocks that have gone since a segment was opened or its holes were closed.
     pub fn hole_bytes(&self, number: u32) -> usize {
         self.contents[number as usize].hole_bytes as usize
     }
@@ -301,12 +300,12 @@ impl Segments {
             .bytes_mut(place.offset as usize, length)
     }
 
-    /// Returns a block's bytes, to be lent to a reader in a lane while others may be in other lanes, and notes that. It
-    /// does so if the cap is known to allow it and nobody is known to fill them. Otherwise the sole holder of the
-    /// segments finds out.
+    /// Returns a block's bytes, to lend them to a reader in a lane while other lanes may be in use, and notes the loan.
+    /// It does so if the cap is known to allow it and nobody is known to fill them. Otherwise the sole holder of the
+    /// segments must check.
     #[inline(always)]
     pub fn plain(&self, lane: usize, place: Place, length: usize) -> Option<Plain<'_>> {
-        // No segment has the number of no bytes.
+        // No segment has the number that stands for no bytes.
         let slab = self.slabs.get(place.segment as usize)?.as_ref()?;
         let plain = slab.plain(place.offset as usize, length)?;
         let books = &self.books[lane];
@@ -318,7 +317,7 @@ impl Segments {
         Some(plain)
     }
 
-    /// Finds out what a lane has noted and readers gave back, and notes a segment if that makes room for it.
+    /// Finds a lane's noted segments that readers gave back, and notes a segment if that makes room for it.
     #[cold]
     fn note_again(&self, lane: usize, number: u32) -> bool {
         let books = &self.books[lane];
@@ -331,14 +330,14 @@ impl Segments {
         books.note(number)
     }
 
-    /// Returns how many hits there were in all lanes that were not counted yet.
+    /// Returns the hits in all lanes since the last call.
     pub fn take_hits(&mut self) -> u64 {
         let hits = self.books.iter_mut().map(|books| &mut books.hits);
         hits.map(|hits| std::mem::take(hits.get_mut())).sum()
     }
 
-    /// Counts the segments that are lent to readers, and notes that bytes of this one are to be lent, unless they would
-    /// then be more than `segments_max`.
+    /// Counts the segments that are lent to readers, and notes a loan of this one, unless they would then exceed
+    /// `segments_max`.
     ///
     /// # Errors
     ///
@@ -358,7 +357,7 @@ impl Segments {
         }
         let (word, bit) = self.books[0].at(number);
         word.fetch_or(bit, Ordering::Relaxed);
-        // A segment that is noted in two lanes counts twice: each may find that it has it no more.
+        // A segment noted in two lanes counts twice, because each lane may find on its own that its readers have left.
         let noted = self
             .books
             .iter()
@@ -375,14 +374,14 @@ impl Segments {
         Ok(())
     }
 
-    /// Lends a block's bytes to a reader, or keeps them where they are for a while: a segment that is not
-    /// noted counts against no cap.
+    /// Lends a block's bytes to a reader, or keeps them in place for a while: a segment that is not noted counts
+    /// against no cap.
     pub fn lend(&mut self, place: Place, length: usize) -> Loan {
         let slab = self.slab_mut(place.segment);
         slab.lend(place.offset as usize, length)
     }
 
-    /// Counts the segments with readers. The next loans are counted again.
+    /// Counts the segments with readers. The count of new loans starts again.
     pub fn count_lent(&mut self) -> usize {
         for (lane, books) in self.books.iter().enumerate() {
             books.forget(|number| self.is_read(number, lane));
@@ -398,7 +397,7 @@ impl Segments {
         count
     }
 
-    /// Says whether readers may have bytes of a segment that was noted in a lane: some were closed since.
+    /// Returns whether readers may have bytes of a segment that was noted in a lane: some were closed since.
     fn is_read(&self, number: usize, lane: usize) -> bool {
         let slab = self.slabs[number].as_ref();
         slab.is_some_and(|slab| slab.is_read(lane))
@@ -410,7 +409,7 @@ impl Segments {
         slab.lend_to_fill(place.offset as usize, length)
     }
 
-    /// Takes back what was lent of a segment to be filled.
+    /// Takes back the loan of a segment's bytes for filling.
     pub fn take_back(&mut self, number: u32, loan: FillLoan) {
         self.slab_mut(number).take_back(loan);
     }
@@ -429,7 +428,7 @@ impl Segments {
         target.copy_from_slice(source);
     }
 
-    /// Returns the bytes of a block to read and those of another, in another segment, to write.
+    /// Returns the bytes of a block to read, and those of a block in another segment to write.
     fn pair(&mut self, from: (Place, usize), to: (Place, usize)) -> (&[u8], &mut [u8]) {
         let pair = [from.0.segment as usize, to.0.segment as usize];
         let [one, other] = self.slabs.get_disjoint_mut(pair).expect("two segments");
@@ -441,7 +440,7 @@ impl Segments {
         )
     }
 
-    /// Returns how far a segment is filled.
+    /// Returns the filled length of a segment.
     pub fn used_bytes(&self, number: u32) -> usize {
         self.contents[number as usize].used_bytes as usize
     }
@@ -455,11 +454,11 @@ impl Segments {
         self.contents[number as usize].records[index]
     }
 
-    /// Empties a segment so that blocks that deserve it can be appended again, and returns its records. They come back
+    /// Empties a segment so that deserving blocks can be appended again, and returns its records. The records come back
     /// by [`Segments::recycle`].
     pub fn rewind(&mut self, number: u32) -> Vec<Record> {
         let list = self.lists.pop().unwrap_or_default();
-        // The next block may lie in the place of one that readers had.
+        // The next block may lie in the place of a block that readers had.
         self.slab_mut(number).thaw();
         let segment = &mut self.contents[number as usize];
         segment.used_bytes = 0;
@@ -472,7 +471,7 @@ impl Segments {
         self.lists.push(records);
     }
 
-    /// Says whether a segment must stay as it is.
+    /// Returns whether a segment must stay unchanged.
     pub fn is_lent(&self, number: u32) -> bool {
         self.slab(number).is_lent()
     }
@@ -489,7 +488,7 @@ impl Segments {
     }
 }
 
-/// A queue of segments, oldest first; the newest takes what is appended.
+/// A queue of segments, oldest first; new blocks go into the newest.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     order: VecDeque<u32>,
@@ -511,7 +510,7 @@ impl Log {
         self.order.front().copied()
     }
 
-    /// Returns the segment that is next younger.
+    /// Returns the next younger segment.
     pub fn after(&self, number: u32) -> Option<u32> {
         let at = self.order.iter().position(|&it| it == number)?;
         self.order.get(at + 1).copied()
@@ -530,7 +529,7 @@ impl Log {
         self.order.pop_front()
     }
 
-    /// Takes the segment out for which `of` is greatest, if it is at least `least`.
+    /// Takes out the segment with the greatest `of`, if that is at least `least`.
     pub fn take_greatest(&mut self, least: usize, of: impl Fn(u32) -> usize) -> Option<u32> {
         let sizes = self.order.iter().map(|&number| of(number));
         let (index, size) = sizes.enumerate().max_by_key(|&(_, size)| size)?;
@@ -709,7 +708,7 @@ mod tests {
         drop(first);
         assert_eq!(segments.count_lent(), 1);
         drop(second);
-        // A loader that fills is no reader, and keeps it all the same.
+        // A loader that fills is not a reader, but the segment stays all the same.
         assert_eq!((segments.count_lent(), segments.is_lent(number)), (0, true));
         segments.take_back(number, frame_loan);
         assert!(!segments.is_lent(number));

@@ -2,11 +2,11 @@
 //!
 //! [`predict`] runs one replica for each [`Arm`] and counts the outcomes of its accesses: misses, restorations,
 //! compressions. The caller prices these, so one run answers for any price. A data set of more blocks than a shadow can
-//! know is made smaller, and the memory with it. Of made-up accesses each key stands for as many blocks of equal rank,
-//! so that none of the skew is lost. Of a trace a sample of the keys is kept, as the shadow does (SHARDS, FAST 2015).
-//! The first part of the accesses fills the cache and is not counted.
+//! know is scaled down together with the memory. Of made-up accesses, each key stands for several blocks of adjacent
+//! rank, so that no skew is lost. Of a trace, a sample of the keys is kept, as the shadow does (SHARDS, FAST 2015). The
+//! first part of the accesses fills the cache and is not counted.
 //!
-//! It leaves out trials, and the time that finding and filling the split takes.
+//! It leaves out trials, and the time to find and to fill the split.
 #![deny(unsafe_code)]
 
 use std::collections::HashSet;
@@ -26,11 +26,11 @@ use crate::units::Estimate;
 const KEYS_MADE_UP: u64 = 1 << 14;
 /// Accesses that are made up for each key.
 const ACCESSES_PER_KEY: u64 = 24;
-/// Keys of a trace beyond which a sample stands for all.
+/// The most keys of a trace; beyond them a sample stands for all.
 const KEYS_OF_TRACE_MAX: usize = 60_000;
 /// The share of the memory that is not the shadow's.
 const SLABS_SHARE: f64 = 1.0 - 1.0 / 200.0;
-/// Slabs that blocks do not find: three are half full on the mean.
+/// Slabs without room for blocks: on average three slabs are half full.
 const SLABS_UNUSED: f64 = 1.5;
 /// The share of the accesses that fill the cache.
 const FILLING_SHARE: f64 = 1.0 / 3.0;
@@ -42,7 +42,7 @@ const ARMS_MAX: usize = 256;
 /// The accesses.
 #[derive(Clone, Copy, Debug)]
 pub enum Accesses<'a> {
-    /// Made up: how they spread over so many blocks.
+    /// Made up: their distribution over so many blocks.
     MadeUp(Access, u64),
     /// The keys of a trace, in order.
     Trace(&'a [u64]),
@@ -53,7 +53,7 @@ pub enum Accesses<'a> {
 pub struct BlockKind {
     /// Their share of all blocks; shares are taken in proportion.
     pub share: f64,
-    /// The bytes that each method leaves of a byte of them. A block that keeps more than 7/8 of its bytes is never held
+    /// The bytes that each method leaves of a raw byte. A block that keeps more than 7/8 of its bytes is never held
     /// compressed.
     pub packed_per_raw: Vec<f64>,
 }
@@ -67,11 +67,11 @@ pub struct Prospect {
     pub block_bytes: u32,
     /// Methods that may compress, at most 4.
     pub methods: Vec<Method>,
-    /// The kinds of the blocks, at most 8. The kind of a key is independent of how often it is asked for.
+    /// The kinds of the blocks, at most 8. The kind of a key is independent of its popularity.
     pub kinds: Vec<BlockKind>,
-    /// The splits to be tried, raw-only not among them.
+    /// The splits to try, without raw-only.
     pub arms: Vec<Arm>,
-    /// The part of the usual number of keys that is simulated, above 0 and at most 1. Fewer take less time, and have a
+    /// The part of the usual number of keys to simulate, above 0 and at most 1. Fewer keys take less time, and give a
     /// wider band.
     pub part: f64,
 }
@@ -81,19 +81,19 @@ pub struct Prospect {
 pub struct Predicted {
     /// The split.
     pub arm: Arm,
-    /// By groups of keys, whose disagreement tells the error.
+    /// By groups of keys, whose disagreement shows the error.
     groups: [Events; GROUPS],
 }
 
 impl Predicted {
-    /// Returns what all counted accesses came to.
+    /// Returns the sum of all counted accesses.
     pub fn events(&self) -> Events {
         let mut all = Events::default();
         self.groups.iter().for_each(|group| all.add(group));
         all
     }
 
-    /// Returns the cost over that under another split, at the given prices of events, with its 95 % interval.
+    /// Returns the cost over that of another split, at the given prices of events, with its 95 % interval.
     ///
     /// Source: Cochran 1977, section 6.3, over groups of keys (ratio of sums).
     pub fn cost_ratio(&self, other: &Predicted, cost: impl Fn(&Events) -> f64) -> Estimate {
@@ -118,12 +118,12 @@ impl Predicted {
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] for no block or no access, and for more methods, kinds or splits than there may be.
+/// [`Error::Invalid`] for no block or no access, and for too many methods, kinds or splits.
 ///
 /// # Cost
 ///
-/// Some 20 ns for each access and split: with 30 splits a quarter of a second for made-up accesses, and in proportion
-/// for a part of them.
+/// Some 20 ns for each access and split. With 30 splits, made-up accesses take a quarter of a second, and a part of
+/// them takes as much less.
 ///
 /// # Example
 ///
@@ -213,7 +213,7 @@ impl Prospect {
         let memory = SLABS_SHARE * self.memory_bytes as f64;
         let slab = self.slab_bytes();
         let usable = (memory - SLABS_UNUSED * slab).max(0.0);
-        // A small cache compresses less than it is asked to, for raw blocks keep some slabs.
+        // A small cache compresses less than requested, because raw blocks keep some slabs.
         let share_max = (1.0 - RAW_SLABS_MIN as f64 * slab / memory).max(0.0);
         let held = arms.iter().map(|arm| Arm {
             compressed_share: arm.compressed_share.min(share_max),
@@ -248,8 +248,8 @@ impl Prospect {
         ShardOptions::sized(self.memory_bytes, self.block_bytes as usize).slab_bytes as f64
     }
 
-    /// Sizes alone: what things cost is not asked for here. Half a compressed block, on the mean, finds no
-    /// room at the end of each slab.
+    /// Only sizes matter, and costs are not needed here. On average, half a compressed block does not fit at the end of
+    /// each slab.
     fn costs(&self) -> Costs {
         let block = f64::from(self.block_bytes);
         let slab = self.slab_bytes();
@@ -314,7 +314,7 @@ impl Iterator for Strata {
     }
 }
 
-/// A hash that has nothing to do with the key's order (the finalizer of splitmix64).
+/// A hash that is independent of the key's order (the finalizer of splitmix64).
 fn mixed(key: u64) -> u64 {
     let key = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

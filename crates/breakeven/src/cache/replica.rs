@@ -1,8 +1,8 @@
 //! A replica: the contents and the cost of the cache under one policy.
 //!
 //! The queues, counters and rules of the shard (`evict.rs`) on a sample of its keys, without the bytes. A change there
-//! must be made here too, or the shadow predicts another cache than this one. [`shadow`](super::shadow) runs one
-//! replica for each [`Arm`] and compares their costs.
+//! must be made here too, or the shadow predicts a different cache. [`shadow`](super::shadow) runs one replica for each
+//! [`Arm`] and compares their costs.
 #![deny(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -14,16 +14,16 @@ pub(super) const METHODS_MAX: usize = 4;
 /// The operations of codecs.
 pub(super) const ENCODE: usize = 0;
 pub(super) const DECODE: usize = 1;
-/// Bytes that an entry takes beside its block.
+/// Bytes of an entry beside its block.
 pub(super) const ENTRY_BYTES: u64 = 64;
 /// A block that keeps more than this share of its bytes counts as incompressible.
 pub(super) const PACKED_SHARE_MAX: f64 = 0.875;
 /// Share of the raw pool that new entries may take (S3-FIFO, section 4.1).
 pub(super) const SMALL_SHARE: f64 = 0.1;
-/// Hits that bring a new entry into the main queue. One, where S3-FIFO asks for two: on nine traces of
-/// disks and webs that hits 0.4 of a hundred accesses more, and as many on made-up ones.
+/// Hits that bring a new entry into the main queue. S3-FIFO needs two; one hits 0.4 of a hundred accesses more on nine
+/// traces of disks and webs, and as many on made-up ones.
 pub(super) const PROMOTE_HITS: u8 = 1;
-/// Of the blocks that are held, as many were dropped at most since one that was dropped too early.
+/// A block was dropped too early if at most this share of the held blocks' number was dropped since.
 pub(super) const GHOSTS_SHARE: f64 = 0.9;
 
 /// One policy of the cache.
@@ -33,8 +33,8 @@ pub struct Arm {
     pub compressed_share: f64,
     /// The shard's method that compresses.
     pub method: u8,
-    /// Whether blocks that were never asked for again are compressed where others must make way for them:
-    /// while the compressed share has room all are.
+    /// Whether blocks without a second access are compressed where others must make way for them; while the compressed
+    /// share has room, all are.
     pub admits_once: bool,
 }
 
@@ -46,7 +46,7 @@ impl Arm {
         admits_once: false,
     };
 
-    /// Returns raw-only and, by each method, these shares of all victims and of those asked for again.
+    /// Returns raw-only and, by each method, these shares for all victims and for those asked for again.
     pub(super) fn grid(method_count: usize, of_all: &[f64], of_again: &[f64]) -> Vec<Arm> {
         let mut arms = vec![Arm::RAW_ONLY];
         for method in 0..method_count as u8 {
@@ -69,15 +69,15 @@ impl Arm {
 pub(super) struct Key {
     pub hash: u64,
     pub raw_bytes: u32,
-    /// Compressed size by method: 0 unknown, [`INCOMPRESSIBLE`], a guess with its bit set, or known.
+    /// Compressed size by method: 0 for unknown, [`INCOMPRESSIBLE`], a guess with its bit set, or the known size.
     pub packed_bytes: [u32; METHODS_MAX],
-    /// Replicas that hold or remember it.
+    /// The number of replicas that hold or remember it.
     pub holders: u16,
     pub class: u8,
 }
 
 impl Key {
-    /// Says whether what a method makes of the block is still unknown.
+    /// Returns whether a method's result on the block is still unknown.
     pub fn is_unknown(&self, method: u8) -> bool {
         let packed = self.packed_bytes[usize::from(method)];
         packed == 0 || packed != INCOMPRESSIBLE && packed & GUESSED != 0
@@ -85,22 +85,22 @@ impl Key {
 }
 
 pub(super) const INCOMPRESSIBLE: u32 = u32::MAX;
-/// Marks a size that was guessed from the class when the block was first taken for compressed. It stays until the size
-/// is known, so that the same size is booked in and booked out.
+/// Marks a size that was guessed from the class when the block was first assumed compressed. It stays until the size is
+/// known, so that the same size is booked in and out.
 const GUESSED: u32 = 1 << 31;
 
-/// Where one replica has one key.
+/// The place of a key in one replica.
 pub(super) mod state {
-    // Of a raw block, how often it was hit; of others, one bit of it says something else.
+    // For a raw block, the number of its hits; for others, one bit of it has another meaning.
     pub const SMALL: u8 = 1;
     pub const MAIN: u8 = 2;
     pub const RAW: u8 = SMALL | MAIN;
     pub const FREQUENCY: u8 = 3 << 2;
     pub const FREQUENCY_ONE: u8 = 1 << 2;
-    /// A block that is compressed and not raw: hit since it was appended.
+    /// A block that is only compressed: it was hit since it was appended.
     pub const REFERENCED: u8 = FREQUENCY_ONE;
     pub const PACKED: u8 = 16;
-    /// How often the compressed form is appended again before it goes.
+    /// The number of times that the compressed form is appended again before it goes.
     pub const USES: u8 = 3 << 5;
     pub const USE: u8 = 1 << 5;
     pub const AGAIN: u8 = 128;
@@ -116,11 +116,11 @@ pub(super) mod state {
     }
 }
 
-/// The policy on sampled keys: queues of key numbers. A number in a queue whose state is elsewhere
-/// is stale and passed over.
+/// The policy on sampled keys: queues of key numbers. A number in a queue whose state is elsewhere is stale and is
+/// skipped.
 #[derive(Default)]
 pub(super) struct Replica {
-    /// Of both pools: what the compressed one has not filled yet serves the raw one.
+    /// The capacity of both pools: the unfilled part of the compressed one serves the raw one.
     capacity: u64,
     packed_capacity: u64,
     small: VecDeque<u16>,
@@ -130,9 +130,9 @@ pub(super) struct Replica {
     small_bytes: u64,
     main_bytes: u64,
     pub packed_bytes: u64,
-    /// Bytes that this access let go without compressing them.
+    /// Bytes that this access dropped without compressing them.
     pub dropped_bytes: f64,
-    /// Cost of this access, and the part of it for compressing and restoring.
+    /// The cost of this access, and its part for compressing and restoring.
     pub cost: f64,
     pub work: [f64; 2],
     pub events: Events,
@@ -166,7 +166,7 @@ pub(super) struct World<'a> {
     pub arm: &'a Arm,
     /// Whether all victims are compressed while the compressed share has room.
     pub fills: bool,
-    /// States of one key in all replicas lie side by side.
+    /// The states of one key in all replicas, side by side.
     pub states: &'a mut [u8],
     pub stride: usize,
     pub index: usize,
@@ -200,7 +200,7 @@ impl World<'_> {
         u64::from(self.keys[usize::from(key)].raw_bytes)
     }
 
-    /// The compressed size under the arm's method; none for a block that does not shrink.
+    /// The compressed size under the arm's method; `None` for a block that does not shrink.
     pub fn packed_bytes(&mut self, key: u16) -> Option<u64> {
         let key = &mut self.keys[usize::from(key)];
         let raw = f64::from(key.raw_bytes);
@@ -279,7 +279,7 @@ impl Replica {
         }
     }
 
-    /// Puts a key into the raw pool, in the state given.
+    /// Puts a key into the raw pool, in the given state.
     fn enter(&mut self, world: &mut World, key: u16, new: u8) {
         world.set(key, new);
         let bytes = world.raw_bytes(key) + ENTRY_BYTES;
@@ -345,7 +345,7 @@ impl Replica {
             world.set(key, state::used(rest));
             return;
         }
-        // By a whole block, for the displaced ones leave less than that.
+        // The room of a whole block, because the displaced ones leave less than that.
         let has_room =
             world.fills && self.packed_bytes + world.raw_bytes(key) <= self.packed_capacity;
         let is_admitted = is_again || world.arm.admits_once || has_room;
@@ -410,7 +410,7 @@ impl Replica {
         }
     }
 
-    /// Takes a new size, and forgets what is stale in its queues.
+    /// Takes a new size, and forgets stale numbers in its queues.
     pub fn resize(&mut self, world: &mut World, sampled_bytes: f64) {
         let share = world.arm.compressed_share;
         self.capacity = sampled_bytes as u64;
@@ -425,8 +425,8 @@ impl Replica {
         while self.is_over() && self.evict_raw(world) {}
     }
 
-    /// Goes over to another arm, that of `world`. The blocks that it holds compressed, of `key_count` keys, stay, and
-    /// count as if the arm's method had made them.
+    /// Switches to another arm, that of `world`. Its compressed blocks, of `key_count` keys, stay and count as the
+    /// arm's method's.
     pub fn follow(&mut self, world: &mut World, key_count: usize, sampled_bytes: f64) {
         self.packed_bytes = 0;
         for key in 0..key_count as u32 {

@@ -1,20 +1,20 @@
-//! Miniature simulations: what the cache would cost under other policies, all the time.
+//! Miniature simulations, always running: the cost of the cache under other policies.
 //!
 //! A [`Shadow`] runs one replica of the cache for each [`Arm`]: the same queues, counters and rules, without the bytes.
-//! It takes a spatial sample of the keys, chosen by hash, and a memory as many times smaller (Waldspurger et al.,
+//! It takes a spatial sample of the keys, chosen by hash, and a memory smaller by the same factor (Waldspurger et al.,
 //! USENIX ATC 2017, section 3; the sampling is that of SHARDS, FAST 2015). A replica is charged the cost of its misses,
 //! compressions and restorations at the prices measured here. So the arm of least cost is the best static split, method
-//! and rule of admission for the recent accesses. Raw-only is an arm like the others: when it wins compression stops,
-//! and starts again when another wins. The gain of the ledger is raw-only's cost less the cache's real spending,
-//! changes of the arm and half-filled pools included. One more replica goes over from arm to arm as the cache does. Its
-//! outcomes weigh the accesses where arms are compared.
+//! and rule of admission for the recent accesses. Raw-only is an arm like the others: while it wins, nothing is
+//! compressed. The gain of the ledger is raw-only's cost less the cache's real spending, changes of the arm and
+//! half-filled pools included. One more replica switches from arm to arm as the cache does. Its outcomes weight the
+//! accesses in comparisons of arms.
 //!
 //! Costs are compared on the same accesses, so that the costs common to all arms cancel out. They are compared over
 //! groups of keys, and the disagreement of the groups is the error of the sample. The shadow leaves an arm only for one
-//! that is better by more than that. Old accesses fade, so that it follows phases of the workload.
+//! that is better by more than that error. Old accesses fade, so that it follows phases of the workload.
 //!
-//! It is bounded in memory by the number of keys it may know, and in time by the share of keys it
-//! samples, which the shard sets. It knows no bytes and reads no clock.
+//! Its memory is bounded by the number of keys that it may know, and its time by the sampled share of keys, which the
+//! shard sets. It knows no bytes and reads no clock.
 #![deny(unsafe_code)]
 
 use hashbrown::HashTable;
@@ -28,54 +28,54 @@ use crate::units::Estimate;
 
 /// Sampled accesses of a window.
 const WINDOW: u32 = 128;
-/// How much less each older window counts.
+/// The factor for each older window.
 const FADE: f64 = 0.92;
 /// Windows before anything is compared.
 const WINDOWS_MIN: u32 = 5;
-/// Windows after which a replica that began empty holds what the cache does.
+/// Windows after which a replica that began empty has the cache's contents.
 const SETTLED_WINDOWS: u32 = 12;
-/// The cache may miss so many times as often as its own replica does, and by more than chance. Then the sample has too
-/// few of the keys that fit barely, and replicas are given less memory. They get a step in so many windows, so that its
-/// effect is seen before the next, down to a least share.
+/// The most misses of the cache, over those of its own replica, beyond chance. Above that, the sample has too few of
+/// the keys that barely fit, and replicas get less memory. They lose a step every few windows, so that the effect is
+/// seen before the next, down to a least share.
 const MISSES_UNFORESEEN: f64 = 1.5;
 const MISSES_UNFORESEEN_ERRORS: f64 = 3.0;
 const ROOM_STEP: f64 = 0.01;
 const ROOM_STEP_WINDOWS: u32 = 4;
 const ROOM_MIN: f64 = 0.8;
-/// An arm must be better by so many standard errors of the difference, where compressing begins, and where it goes on
+/// An arm must be better by so many standard errors of the difference: where compressing begins, and where it goes on
 /// otherwise or ends. It must also be better by this share of the cost.
 const ERRORS_MIN: f64 = 1.0;
 const ERRORS_MIN_LATER: f64 = 0.4;
 const GAIN_MIN: f64 = 0.003;
 const GAIN_MIN_LATER: f64 = 0.01;
-/// An arm is begun when it would have saved so much of the cost of filling its pool.
+/// The part of the cost of filling its pool that an arm must have saved before it begins.
 const REPAID_MIN: f64 = 0.5;
-/// So much of it suffices for another method's pool, where what the arm in force saved pays for the rest.
+/// The smaller part for another method's pool, where the savings of the arm in force pay for the rest.
 const REPAID_MIN_BY_SAVINGS: f64 = 0.25;
-/// The most that beginning arms may lose at any time, as a share of raw-only's cost until then. With the cost of
-/// finding out, this keeps within the promised hundredth.
+/// The most that new arms may lose at any time, as a share of raw-only's cost so far. Together with the overhead, this
+/// keeps within the promised hundredth.
 const LOSS_MAX: f64 = 0.004;
-/// An arm is given up when the cache surely lost so many times what filling its pool costs.
+/// An arm is given up when the cache has surely lost so many times the cost of filling its pool.
 const FILLINGS_LOST_MAX: f64 = 4.0;
-/// Keys for which all arms are simulated, which fewer arms are given, and without which nothing is.
+/// Keys for the simulation of all arms; with fewer keys there are fewer arms, and with too few there is no shadow.
 const KEYS_FOR_ALL_ARMS: usize = 512;
 const KEYS_WANTED: usize = 256;
 const KEYS_MIN: usize = 64;
-/// Keys known for each raw block the cache could hold.
+/// Known keys for each raw block that the cache could hold.
 const KEYS_PER_BLOCK: u64 = 4;
-/// The share of its keys that the shadow keeps when there are too many.
+/// The share of its keys that the shadow keeps when it has too many.
 const THINNED: f64 = 0.85;
-/// Groups of sampled keys, whose disagreement tells the error.
+/// Groups of sampled keys, whose disagreement shows the error.
 pub(super) const GROUPS: usize = 16;
-/// The outcomes of an access: a block raw, compressed, or nothing.
+/// The outcomes of an access: raw, compressed, or a miss.
 const OUTCOMES: usize = 3;
 pub(super) const FOUND_RAW: usize = 0;
 pub(super) const FOUND_PACKED: usize = 1;
 pub(super) const FOUND_NOTHING: usize = 2;
-/// One more than the highest threshold: the sampled share in units of 2^-24.
+/// One more than the highest threshold: the unit of the sampled share is 2^-24.
 const HASH_SPAN: u64 = 1 << 24;
 
-/// One access as the shadow sees it.
+/// One access in the shadow's terms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub hash: u64,
@@ -83,7 +83,7 @@ pub(super) struct Sample {
     pub class: u8,
 }
 
-/// The cache's own figures when a sampled key is asked for.
+/// The cache's own figures at the access of a sampled key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Actual {
     /// The outcome of this access.
@@ -96,14 +96,14 @@ pub(super) struct Actual {
     pub has_forms: bool,
 }
 
-/// An arm's recent saving against the one in force, never less than nothing (the cumulated sum of Page 1954). With it
-/// goes the cost of its compressing since the sum was last nothing, which is when Page's sum puts the change of the
-/// workload.
+/// An arm's recent saving against the one in force, never below zero (the cumulated sum of Page 1954). Beside it stands
+/// the cost of the arm's compressing since the sum was last zero. That is the time to which Page's sum dates the change
+/// of the workload.
 #[derive(Clone, Copy, Debug, Default)]
 struct CumulatedSum {
     saved: f64,
     encoded: f64,
-    /// The bytes that raw-only let go meanwhile.
+    /// The bytes that raw-only dropped in this time.
     dropped_bytes: f64,
 }
 
@@ -138,10 +138,10 @@ impl Default for Strata {
 }
 
 impl Strata {
-    /// Weighs by how much more or less often the cache had an outcome than the sampled share of its accesses did. That
+    /// The weight is the number of times that the cache had an outcome, over the sampled share of its accesses. It
     /// corrects for keys that the sample has too many or too few of (post-stratification, Cochran 1977, section 5A.9).
-    /// Raw hits have no weight. The hits that the sample lacks, or has too many of, are hits of the hottest keys, which
-    /// every arm holds raw (SHARDS-adj, Waldspurger et al., FAST 2015).
+    /// Raw hits have no weight. The sample's missing or extra hits are hits of the hottest keys, which every arm holds
+    /// raw (SHARDS-adj, Waldspurger et al., FAST 2015).
     fn weigh(&mut self, expected: &[f64; OUTCOMES]) {
         for outcome in [FOUND_PACKED, FOUND_NOTHING] {
             let (expected, found) = (expected[outcome], self.counts[outcome]);
@@ -155,7 +155,7 @@ impl Strata {
 
 /// Replicas of the cache, one for each arm, and one that follows the cache itself.
 pub(super) struct Shadow {
-    /// The last is that of the cache's own replica: the arm in force.
+    /// The arms; the last is that of the cache's own replica, the arm in force.
     arms: Vec<Arm>,
     replicas: Vec<Replica>,
     table: HashTable<u16>,
@@ -165,63 +165,63 @@ pub(super) struct Shadow {
     freed: Vec<u16>,
     keys_max: usize,
     heap_bytes: usize,
-    /// Keys are sampled whose hash is below this, in units of 2^-24.
+    /// Keys with a hash below this, in units of 2^-24, are sampled.
     threshold: u64,
     capacity_bytes: u64,
-    /// The share of the memory that the sampled share of keys comes to that replicas have.
+    /// The replicas' share of the memory for the sampled share of keys.
     room: f64,
-    /// From which window on that may change.
+    /// The first window in which that may change.
     room_from: u32,
     accesses: u32,
     windows: u32,
     /// `sums[arm]`: faded cost by the access's outcome in the cache's own replica, and by group of keys.
     sums: Vec<[[f64; GROUPS]; OUTCOMES]>,
-    /// The part of it that went into compressing and restoring, by the outcome of the access.
+    /// The part of it for compressing and restoring, by the outcome of the access.
     work_sums: Vec<[[f64; 2]; OUTCOMES]>,
-    /// The cost of the simulated access for each arm, and the part of it that is compressing.
+    /// The cost of the simulated access for each arm, and its part for compressing.
     costs_now: Vec<[f64; 2]>,
-    /// Against the arm in force, since it came in force.
+    /// The sums against the arm in force, since it came into force.
     cumulated: Vec<CumulatedSum>,
     /// By the outcome in the cache's own replica, and by that in the cache.
     simulated: Strata,
     actual: Strata,
-    /// Faded counts of the outcomes of the cache's accesses, as many times fewer as fewer keys are sampled.
+    /// Faded counts of the outcomes of the cache's accesses, scaled down by the sampled share of keys.
     found_expected: [f64; OUTCOMES],
     /// The outcomes of the cache's accesses at the end of the last window.
     counted: [u64; OUTCOMES],
-    /// The cache's spending when a key was sampled last.
+    /// The cache's spending at the last sampled key.
     spent: Option<f64>,
-    /// The window from which on the cache is the same as raw-only: forms that went leave room that it fills.
+    /// The window from which the cache is the same as raw-only: dropped forms leave room that it has to fill.
     alike_from: u32,
-    /// From which window on replicas that began empty hold what a cache does that did not.
+    /// The window from which replicas that began empty hold the contents of a cache that did not.
     filled_from: u32,
     chosen: usize,
     gain: Gain,
-    /// The gain when the arm in force came in force.
+    /// The gain when the arm in force came into force.
     gain_before: Gain,
-    /// Whether the arm in force was begun with all victims, while it has room.
+    /// Whether the arm in force began with all victims, while it has room.
     fills: bool,
 }
 
-/// The cache's spending, and raw-only's cost, each access for as many as its key stands for.
+/// The cache's spending, and raw-only's cost, with each access weighted by what its key stands for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gain {
     sampled: u64,
-    /// Spent while the cache was what raw-only is; and else.
+    /// Spending while the cache was the same as raw-only, and otherwise.
     spent_raw: f64,
     spent: f64,
-    /// Raw-only's cost meanwhile, by outcome and by group of keys, and the number of those accesses.
+    /// Raw-only's cost in the same time, by outcome and by group of keys, and the number of those accesses.
     raw_only: [[f64; GROUPS]; OUTCOMES],
     accesses: [[f64; GROUPS]; OUTCOMES],
-    /// The saving of the cache's own replica against that of raw-only. Both have the same keys, so it is sure where
-    /// little is saved or lost. But the cache costs more than its replica, which loses nothing to slabs that are not
-    /// full and to forms made again.
+    /// The saving of the cache's own replica against that of raw-only. Both have the same keys, so the difference is
+    /// exact where little is saved or lost. But the cache costs more than its replica, which loses nothing to half-full
+    /// slabs and to forms made again.
     simulated: f64,
 }
 
 impl Shadow {
-    /// Makes a shadow of a cache with so many methods in `memory_bytes`, or in up to twice as much where that is for
-    /// few keys. None if it is for too few to say anything. Savings are counted on from `gain`.
+    /// Makes a shadow of a cache with so many methods in `memory_bytes`, or in up to twice as much for few keys. `None`
+    /// if the memory is for too few keys to be useful. Savings are counted on from `gain`.
     pub fn new(method_count: usize, memory_bytes: u64, gain: Gain) -> Option<Shadow> {
         let many = Arm::grid(method_count, &[0.5, 0.8, 0.95], &[0.5, 0.8, 0.95]);
         if Shadow::keys_max(many.len() + 1, memory_bytes) >= KEYS_FOR_ALL_ARMS {
@@ -281,7 +281,7 @@ impl Shadow {
         shadow
     }
 
-    /// Runs all replicas on one access and tells what it came to under each arm, by number.
+    /// Runs all replicas on one access and returns its outcome under each arm, by number.
     ///
     /// # Panics
     ///
@@ -302,25 +302,25 @@ impl Shadow {
         replica_count * (sums + size_of::<(Replica, Arm)>())
     }
 
-    /// How many keys may be known in a memory.
+    /// The number of keys that fit a memory.
     fn keys_max(replica_count: usize, memory_bytes: u64) -> usize {
         let left = memory_bytes.saturating_sub(Shadow::fixed_bytes(replica_count) as u64);
         (left / Shadow::key_bytes(replica_count) as u64).min(1 << 16) as usize
     }
 
-    /// Bytes for each key: its row of states, and two places in the queues of each replica (most keys are in one queue,
-    /// and queues grow by doubling). The key itself comes on top, with its part of the table and of the list of vacant
-    /// numbers.
+    /// Bytes for each key: its row of states, and two places in the queues of each replica. Most keys are in one queue,
+    /// and queues grow by doubling. The key itself, with its part of the table and of the list of vacant numbers, comes
+    /// on top.
     fn key_bytes(arm_count: usize) -> usize {
         arm_count * (1 + 2 * size_of::<u16>()) + size_of::<Key>() + 8
     }
 
-    /// Returns the bytes it takes, or is about to take.
+    /// Returns its bytes, with those of growth that is due.
     pub fn heap_bytes(&self) -> usize {
         self.heap_bytes
     }
 
-    /// Counts what queues really take; more than was planned where many keys have twins.
+    /// Counts the real bytes of its queues, which exceed the plan where many keys have twins.
     fn count_heap(&mut self) {
         let queues: usize = self.replicas.iter().map(Replica::heap_bytes).sum();
         let arms = self.arms.len();
@@ -376,7 +376,7 @@ impl Shadow {
         self.resize(costs);
     }
 
-    /// Gives all replicas the memory that the sampled share of keys comes to.
+    /// Gives all replicas the memory for the sampled share of keys.
     fn resize(&mut self, costs: &Costs) {
         let sampled = self.sampled_bytes();
         self.for_each(costs, |replica, world| replica.resize(world, sampled));
@@ -386,27 +386,27 @@ impl Shadow {
         self.capacity_bytes as f64 * self.sampled_share() * self.room
     }
 
-    /// Returns the share of keys that is sampled.
+    /// Returns the sampled share of keys.
     pub fn sampled_share(&self) -> f64 {
         self.threshold as f64 / HASH_SPAN as f64
     }
 
     /// Returns the largest share of keys that fits its memory, if a cache of this capacity holds blocks of
-    /// `block_bytes`. So many keys may be known for each raw block, compressed and ghosts. Where they are more the
-    /// shadow thins them out.
+    /// `block_bytes`. It allows for so many keys for each raw block, with compressed blocks and ghosts. If there are
+    /// more, the shadow thins them out.
     pub fn share_max(&self, capacity_bytes: u64, block_bytes: u64) -> f64 {
         let blocks = capacity_bytes / (block_bytes + ENTRY_BYTES);
         (self.keys_max as f64 / (KEYS_PER_BLOCK * blocks).max(1) as f64).min(1.0)
     }
 
-    /// Says whether a key is sampled.
+    /// Returns whether a key is sampled.
     #[inline]
     pub fn wants(&self, hash: u64) -> bool {
-        // Not the bits by which tables find their place.
+        // These are not the bits by which tables find their places.
         hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 < self.threshold
     }
 
-    /// Runs all replicas on the access of a sampled key. Returns whether another arm was chosen.
+    /// Runs all replicas on the access of a sampled key. Returns whether it chose another arm.
     ///
     /// # Cost
     ///
@@ -432,7 +432,7 @@ impl Shadow {
         let mut work_sums = std::mem::take(&mut self.work_sums);
         let mut costs_now = std::mem::take(&mut self.costs_now);
         let mut dropped_bytes = 0.0;
-        // As many accesses as this one stands for.
+        // The number of accesses that this one stands for.
         let count = self.simulated.weights[outcome] / self.sampled_share();
         self.for_each(costs, |replica, world| {
             replica.access(world, key);
@@ -465,7 +465,7 @@ impl Shadow {
         self.accesses.is_multiple_of(WINDOW) && self.close_window(sample, actual, costs)
     }
 
-    /// Books the cache's spending since a key was sampled last, and raw-only's cost.
+    /// Books the cache's spending since the last sampled key, and raw-only's cost.
     fn book(&mut self, actual: &Actual, group: usize, raw_only: f64) {
         let spent = actual.spent - self.spent.replace(actual.spent).unwrap_or(actual.spent);
         let share = self.sampled_share();
@@ -484,14 +484,14 @@ impl Shadow {
         }
     }
 
-    /// Takes in a method's result on a sampled key's block; none for one that does not shrink.
+    /// Adds a method's result on a sampled key's block; `None` for one that does not shrink.
     pub fn learn(&mut self, hash: u64, method: u8, packed_bytes: Option<u32>, costs: &Costs) {
         let Some(key) = self.find(hash) else { return };
         let known = packed_bytes.unwrap_or(INCOMPRESSIBLE);
         if self.keys[usize::from(key)].packed_bytes[usize::from(method)] == known {
             return;
         }
-        // A block booked in at the old size is booked out at it.
+        // A block booked in at the old size is booked out at the old size.
         let mut differences = vec![0i64; self.arms.len()];
         let is_held = |world: &World| {
             let is_packed = world.state(key) & state::PACKED != 0;
@@ -511,7 +511,7 @@ impl Shadow {
         });
     }
 
-    /// Says whether what a method makes of a sampled key's block is still unknown.
+    /// Returns whether a method's result on a sampled key's block is still unknown.
     pub fn is_unknown(&self, hash: u64, method: u8) -> bool {
         let key = self.find(hash).map(|key| &self.keys[usize::from(key)]);
         key.is_some_and(|key| key.is_unknown(method))
@@ -529,17 +529,17 @@ impl Shadow {
         &self.arms[self.chosen]
     }
 
-    /// Says whether all victims are compressed while the compressed share has room.
+    /// Returns whether all victims are compressed while the compressed share has room.
     pub fn fills(&self) -> bool {
         self.fills
     }
 
-    /// Returns the savings of the arms in force, to be counted on or reported.
+    /// Returns the savings of the arms in force, to be continued or reported.
     pub fn gain(&self) -> Gain {
         self.gain
     }
 
-    /// Returns each arm with its cost over that of raw-only in the windows that are remembered.
+    /// Returns each arm with its cost over that of raw-only in the remembered windows.
     pub fn forecast(&self) -> Vec<(Arm, f64)> {
         if self.windows < WINDOWS_MIN {
             return Vec::new();
@@ -559,7 +559,7 @@ impl Shadow {
         found.copied()
     }
 
-    /// Returns the number of a key, a new one if it is not known; none if there are too many.
+    /// Returns the number of a key, a new one for an unknown key; `None` if there are too many.
     fn number(&mut self, sample: &Sample) -> Option<u16> {
         if let Some(key) = self.find(sample.hash) {
             return Some(key);
@@ -605,7 +605,7 @@ impl Shadow {
         }
         while let Some(key) = self.freed.pop() {
             let Key { hash, holders, .. } = self.keys[usize::from(key)];
-            // It may have come back, or be on the list twice.
+            // The key may have come back, or be on the list twice.
             if holders == 0
                 && let Ok(entry) = self.table.find_entry(hash, |&other| other == key)
             {
@@ -624,7 +624,7 @@ impl Shadow {
         }
         self.counted = actual.found;
         self.windows += 1;
-        // Replicas that fill find what a full cache does not.
+        // While replicas fill up, they miss what a full cache does not.
         if self.windows >= SETTLED_WINDOWS {
             self.simulated.weigh(&self.found_expected);
             self.actual.weigh(&self.found_expected);
@@ -642,9 +642,9 @@ impl Shadow {
         has_moved
     }
 
-    /// Gives the replicas less memory where they would hold blocks that the cache does not, and more again where it
-    /// holds more. The sample has some keys too few or too many, and where data nearly fit that decides whether they
-    /// do. No weight shows this, for an access that no replica misses has none.
+    /// Gives the replicas less memory where they would hold blocks that the cache does not, and more again where the
+    /// cache holds more. The sample may have some keys too few or too many, and where the data nearly fit, that decides
+    /// whether they do. Weights do not show this, because an access that no replica misses has none.
     fn fit_room(&mut self, costs: &Costs) {
         if self.windows < self.room_from || !self.windows.is_multiple_of(ROOM_STEP_WINDOWS) {
             return;
@@ -710,7 +710,7 @@ impl Shadow {
         self.follow(costs);
     }
 
-    /// Returns the saving since the arm in force came in force, if that can be known; nothing of raw-only.
+    /// Returns the saving since the arm in force came into force, if that is known; zero for raw-only.
     fn saved_by_arm(&self) -> Option<Estimate> {
         if self.chosen == 0 {
             return None;
@@ -721,17 +721,17 @@ impl Shadow {
 
     /// Returns whether the cache surely spent more than raw-only would have since its arm came in force, with `saved`
     /// as its saving. The difference must exceed the allowed cost of filling a pool and finding that out. The replicas
-    /// have no say.
+    /// do not count here.
     fn has_failed(&self, saved: &Estimate, sample: &Sample, costs: &Costs) -> bool {
         let filling = self.filling_cost(&self.arms[self.chosen], sample, costs);
         saved.high < -FILLINGS_LOST_MAX * filling
     }
 
-    /// Returns whether an arm may be begun, and then whether all victims may be compressed until its pool is full. It
-    /// must have saved a part of the cost of filling the pool. The loss until then, if all ended then, must be little
-    /// of the spending so far. While it fills, it saves half as much as of late. Compressing costs as much as of late
-    /// where only blocks that were asked for again fill the pool, which takes longer. Where all victims do, it costs
-    /// all that raw-only let go, at `encode` a byte.
+    /// Returns whether an arm may begin, and then whether all victims may be compressed until its pool is full. It must
+    /// have saved a part of the cost of filling the pool. The loss until then, if the trial ended there, must be small
+    /// against the spending so far. While the pool fills, the arm saves half as much as lately. If only blocks that
+    /// were asked for again fill the pool, compressing costs as much as lately, and the filling takes longer. If all
+    /// victims do, it costs all bytes that raw-only dropped, at `encode` a byte.
     fn may_begin(&self, arm: usize, filling: f64, encode: f64) -> Option<bool> {
         let CumulatedSum {
             saved,
@@ -756,11 +756,11 @@ impl Shadow {
         found.map(|(fills, _)| fills)
     }
 
-    /// Returns whether the arm in force, which compresses, may make way for another. That must have saved a part of two
-    /// costs: of compressing the blocks that its pool holds more, and of loading again those that it holds less. A pool
-    /// that another method has to compress is paid whole, for the forms there are still serve. Up to three quarters of
-    /// it may come from the arm's real saving, `saved`, so that with it nothing is lost. Going back to raw-only is
-    /// free.
+    /// Returns whether the arm in force, which compresses, may make way for another. The other must have saved a part
+    /// of two costs: compressing the further blocks of its pool, and loading again the blocks that it no longer holds.
+    /// If the pool needs another method, the whole pool is charged, because the present forms still serve. Up to three
+    /// quarters of the part may come from the arm's real saving, `saved`, so that nothing is lost with it. Going back
+    /// to raw-only is free.
     fn may_change(
         &self,
         arm: usize,
@@ -787,19 +787,19 @@ impl Shadow {
         self.cumulated[arm].saved >= filled + REPAID_MIN * given_up
     }
 
-    /// Returns what an arm's compressing, or restoring, costs in the windows.
+    /// Returns the cost of an arm's compressing, or restoring, in the windows.
     fn work(&self, arm: usize, of: usize) -> f64 {
         let by_outcome = self.work_sums[arm].iter().zip(self.simulated.weights);
         by_outcome.map(|(sums, weight)| sums[of] * weight).sum()
     }
 
     /// Returns the worth of compressing a block again by the method of the arm in force: its saving while the new form
-    /// stays, over its cost. `method` made the old form, and the block had `hits` of late. The saving is the difference
-    /// in misses with all forms by that method and with all by the arm's. Dearer restorations, which count as often as
-    /// the form is hit, and the error of the sample are taken off. The cost is that of the arm's compressing in the
-    /// same time. A form stays, on the mean, as long as compressing as many as are held takes (Little 1961). So its
-    /// part of the pool's saving meanwhile is the saving of all, over the number compressed. None where the sample is
-    /// no evidence.
+    /// stays, over its cost. `method` made the old form, and `hits` is the block's recent hits. The saving is the
+    /// difference in misses between all forms by that method and all by the arm's. Two things are taken off: dearer
+    /// restorations, counted once for each hit of the form, and the error of the sample. The cost is that of the arm's
+    /// compressing in the same time. On average, a form stays until as many forms are compressed as are held (Little
+    /// 1961). So its part of the pool's saving in that time is the saving of all, over the number compressed. `None`
+    /// where the sample is no evidence.
     pub fn worth_anew(&self, method: u8, hits: u8) -> Option<f64> {
         let other = Arm {
             method,
@@ -816,9 +816,8 @@ impl Shadow {
         Some(saved / self.work(self.chosen, ENCODE))
     }
 
-    /// Lets the cache's own replica go over to the arm that was chosen. The blocks that it holds compressed stay, and
-    /// count as if the arm's method had made them. That costs it nothing; the cache itself compresses again the blocks
-    /// that are worth it.
+    /// Switches the cache's own replica to the chosen arm. Its compressed blocks stay, and count as if the arm's method
+    /// had made them. That costs the replica nothing; the cache itself compresses again the blocks that are worth it.
     fn follow(&mut self, costs: &Costs) {
         let (own, keys) = (self.own(), self.keys.len());
         self.arms[own] = self.arms[self.chosen];
@@ -830,20 +829,20 @@ impl Shadow {
         });
     }
 
-    /// The cost of filling an arm's pool with blocks such as this one.
+    /// The cost of filling an arm's pool with blocks like this one.
     fn filling_cost(&self, arm: &Arm, sample: &Sample, costs: &Costs) -> f64 {
         let per_byte = costs.per_byte(sample.class, arm.method);
         let blocks = self.blocks_packed(arm.compressed_share, sample, per_byte);
         blocks * f64::from(sample.raw_bytes.max(1)) * per_byte.encode
     }
 
-    /// Returns how many blocks such as this one a share of memory holds compressed.
+    /// Returns the number of blocks like this one that a share of memory holds compressed.
     fn blocks_packed(&self, share: f64, sample: &Sample, per_byte: &PerByte) -> f64 {
         let packed_bytes = f64::from(sample.raw_bytes.max(1)) * per_byte.packed;
         self.capacity_bytes as f64 * share / (packed_bytes + ENTRY_BYTES as f64)
     }
 
-    /// Compares two arms over the windows, the newest counting most.
+    /// Compares two arms over the windows, the newest with the most weight.
     fn difference(&self, arm: usize, base: usize) -> Difference {
         let cost = |arm: usize, group: usize| -> f64 {
             let by_outcome = self.sums[arm].iter().zip(self.simulated.weights);
@@ -870,7 +869,7 @@ struct Difference {
 }
 
 impl Gain {
-    /// Returns what came to it since it was another.
+    /// Returns the gain since an earlier one.
     fn since(&self, before: &Gain) -> Gain {
         let less = |now: &[[f64; GROUPS]; OUTCOMES], before: &[[f64; GROUPS]; OUTCOMES]| {
             let mut left = *now;
@@ -889,15 +888,15 @@ impl Gain {
         }
     }
 
-    /// Returns what raw-only would have cost, in the unit of the prices.
+    /// Returns the cost of raw-only, in the unit of the prices.
     fn raw_only(&self) -> f64 {
         self.spent_raw + self.raw_only.as_flattened().iter().sum::<f64>()
     }
 
     /// Returns the saving against raw-only since the cache was made, with the interval that the groups of keys give. It
-    /// also returns raw-only's cost, in the unit of the prices. None before some windows. The number of accesses with
-    /// each outcome is known for all accesses. So the groups' errors are the differences of raw-only's cost from its
-    /// cost for all accesses of the same outcome (Cochran 1977, section 5A.9).
+    /// also returns raw-only's cost, in the unit of the prices. `None` before some windows. For each outcome, the
+    /// number of all accesses is known. So the groups' errors are the differences of raw-only's cost from its cost for
+    /// all accesses of the same outcome (Cochran 1977, section 5A.9).
     pub fn estimate(&self) -> Option<(Estimate, f64)> {
         if self.sampled < u64::from(WINDOW * WINDOWS_MIN) {
             return None;
@@ -917,7 +916,7 @@ impl Gain {
     }
 }
 
-/// Returns the sum over groups and its standard error, by how much they disagree.
+/// Returns the sum over groups and its standard error, from their disagreement.
 fn total(groups: &[f64; GROUPS]) -> (f64, f64) {
     let (sum, count) = (groups.iter().sum::<f64>(), GROUPS as f64);
     let squares: f64 = groups.iter().map(|it| (it - sum / count).powi(2)).sum();
@@ -939,7 +938,7 @@ mod tests {
         told(MISS, &[(COMPRESS, RESTORE, 0.3)])
     }
 
-    /// Costs of a miss, and by method of compressing and restoring a block, with the bytes left of a byte.
+    /// The costs of a miss and, by method, of compressing and restoring a block, with the bytes left of a byte.
     fn told(miss: f64, methods: &[(f64, f64, f64)]) -> Costs {
         let per_byte = |&(encode, decode, packed): &(f64, f64, f64)| PerByte {
             encode: encode / f64::from(BLOCK),
@@ -957,8 +956,8 @@ mod tests {
         costs
     }
 
-    /// Four times as many keys as fit raw, any of them next: nearly all fit by the second method, which takes
-    /// longer.
+    /// There are four times as many keys as fit raw, and each is as likely to be next. Nearly all fit by the second
+    /// method, which takes longer.
     #[test]
     fn forms_are_worth_making_anew_where_misses_are_dear() {
         let worth = |miss: f64, hits: u8| {
@@ -983,7 +982,7 @@ mod tests {
         let (in_force, rarely) = worth(1e-3, 1);
         let (_, often) = worth(1e-3, 3);
         assert!(in_force == 1 && often > 10.0 && rarely > often);
-        // A block that is hit often is better restored by the quicker method, which is in force here.
+        // For a block with many hits the quicker method, which is in force here, restores better.
         let (in_force, rarely) = worth(26e-6, 1);
         let (_, often) = worth(26e-6, 3);
         assert!(in_force == 0 && rarely < 1.0 && often > 1.0);
@@ -1040,8 +1039,8 @@ mod tests {
         assert!((told.mean - saved).abs() < 2e-3 * raw_only);
     }
 
-    /// Four in five accesses fit where they are compressed, as replicas say, but the cache loads each block and
-    /// compresses another.
+    /// Replicas say that four in five accesses fit if compressed, but the cache loads each block and compresses
+    /// another.
     #[test]
     fn an_arm_under_which_the_cache_loses_is_given_up() {
         let costs = costs();
@@ -1092,7 +1091,7 @@ mod tests {
             let found = shadow.may_begin(1, 2.0, 0.5);
             assert_eq!(found, expected, "{sum:?}, {raw_only}, {saved_before}");
         };
-        // While it fills it saves 0.6 for each 1 that it spends.
+        // While its pool fills, it saves 0.6 for each 1 that it spends.
         check((1.0, 5.0, 10.0), 0.79, 0.0, None);
         check((1.0, 5.0, 10.0), 0.81, 0.0, Some(true));
         check((0.99, 4.95, 9.9), 0.81, 0.0, None);
@@ -1102,13 +1101,13 @@ mod tests {
         // Nothing is lost where half of the saving pays for the work.
         check((1.0, 1.0, 2.0), 0.0, 0.0, Some(true));
         check((1.0, 0.0, 0.0), 0.0, 0.0, Some(true));
-        // It saves 0.3 for each 1 spent on all victims: half of them are not asked for again.
+        // It saves 0.3 for each 1 spent on all victims: half of them have no second access.
         check((1.0, 5.0, 20.0), 1.41, 0.0, Some(true));
         check((1.0, 5.0, 20.0), 1.39, 0.0, Some(false));
         check((1.0, 5.0, 20.0), 0.79, 0.0, None);
     }
 
-    /// Pools of 2 MiB: 8192 bytes are 0.3 times as many compressed, so filling half of one costs some 7 ms.
+    /// Pools of 2 MiB: compressed, 8192 bytes take 0.3 times as many. So filling half of one costs some 7 ms.
     #[test]
     fn going_over_is_repaid_first() {
         let costs = told(
