@@ -1,4 +1,4 @@
-//! The counts of each class of values in a shard, and the ledger of it.
+//! The counts of each class of values in a shard, and its ledger.
 
 use crate::codec::Method;
 use crate::decide::Decision;
@@ -13,7 +13,7 @@ pub(super) struct ClassCounts {
     /// Values that left the fresh queue.
     pub demoted: u64,
     pub encoded: u64,
-    /// Values that were to be encoded and did not shrink enough.
+    /// Values whose encoding did not save enough.
     pub refused: u64,
     pub raw_bytes: u64,
     pub stored_bytes: u64,
@@ -36,9 +36,9 @@ impl ClassCounts {
 /// The books of a shard.
 #[derive(Default)]
 pub(super) struct Books {
-    /// By the number of the class, as far as one was counted.
+    /// By the number of the class, up to the last counted one.
     pub classes: Vec<ClassCounts>,
-    /// The savings of compression for each class that has any, by number. Items fall to a shard by their hash.
+    /// The savings of compression for each class that has any, by number. The hash of an item decides its shard.
     pub costs: Vec<(u16, Costs<1>)>,
     pub ledger: Option<Box<Ledger>>,
 }
@@ -87,10 +87,10 @@ impl Books {
     }
 }
 
-/// The report on a class of values: its counts since the store was made.
+/// The report on a class of values: its counts since the store began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassStats {
-    /// The beginning of its keys, `-` for none and `*` for all further prefixes, and the longest value.
+    /// The prefix of its keys, `-` for none and `*` for all further prefixes, and the longest value.
     pub name: String,
     /// The encoding of its values from now on.
     pub method: Method,
@@ -106,17 +106,18 @@ pub struct ClassStats {
     pub demoted: u64,
     /// Values that were encoded.
     pub encoded: u64,
-    /// Values that were to be encoded and did not shrink enough.
+    /// Values whose encoding did not save enough.
     pub refused: u64,
     /// Bytes of the values that were encoded.
     pub raw_bytes: u64,
-    /// Bytes that they were encoded to.
+    /// Bytes of their encoded forms.
     pub stored_bytes: u64,
     /// Values that were decoded for a reader.
     pub decoded: u64,
     /// Values that are stored raw again because they were decoded often.
     pub promoted: u64,
-    /// Values on which both choices were measured; the rest is reckoned from those, none while they are too few.
+    /// Values on which both choices were measured. Costs are scaled up from these, and are `None` while there are too
+    /// few.
     pub samples: u64,
     /// The expected cost of all values raw, in seconds.
     pub store_cost: f64,

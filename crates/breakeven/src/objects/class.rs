@@ -1,7 +1,7 @@
-//! Classes of values: the beginning of a key and the length of a value suggest the content.
+//! Classes of values: the prefix of a key and the length of a value suggest the content.
 //!
-//! The prefix of a key ends before its first digit or separator. The first [`PREFIXES_MAX`] that come are kept apart;
-//! all others are one. Clients choose keys, so this is bounded, and only sizes depend on it.
+//! The prefix of a key ends before its first digit or separator. The first [`PREFIXES_MAX`] prefixes are kept apart;
+//! all others are one. Clients choose keys, so the number is bounded, and only sizes depend on it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) const CLASSES: usize = (PREFIXES_MAX + 1) * BANDS;
 /// The longest prefix; a longer one is cut there.
 const PREFIX_BYTES_MAX: usize = 32;
 
-/// The prefixes that are kept apart, by their numbers. The last number is of all others.
+/// The separate prefixes, by their numbers. The last number stands for all others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Prefixes {
     numbers: BTreeMap<Box<[u8]>, u16>,
@@ -34,7 +34,7 @@ fn band(value_bytes: usize) -> usize {
 }
 
 impl Prefixes {
-    /// Returns the class of a value; `None` if its prefix is new and could be kept apart.
+    /// Returns the class of a value; `None` if its prefix is new and there is room to keep it apart.
     pub fn class(&self, key: &[u8], value_bytes: usize) -> Option<u16> {
         let number = match self.numbers.get(prefix(key)) {
             Some(number) => usize::from(*number),
@@ -54,7 +54,7 @@ impl Prefixes {
         self.class(key, value_bytes).expect("it was just numbered")
     }
 
-    /// Returns how people read a class: its prefix, and the longest of its values.
+    /// Returns the name of a class for people: its prefix, and the longest of its values.
     pub fn name(&self, class: u16) -> String {
         let number = usize::from(class) / BANDS;
         let found = self.numbers.iter().find(|it| usize::from(*it.1) == number);

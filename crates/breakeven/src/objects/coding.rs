@@ -1,12 +1,12 @@
-//! The encoding of each class of values: learned from samples off the request path, and handed to the shards as a plan.
+//! The encoding of each class of values: learned from samples off the request path, and given to the shards as a plan.
 //!
 //! Shards offer values that leave their fresh queues. [`Coding::tune`], on a thread of the caller, keeps some of them
-//! by class. Four in five train dictionaries. The fifth are held out, and every method is timed on those. A chooser
-//! then decides at this place's prices. A held byte is worth the misses it avoids. A value costs its encoding, and the
-//! decodings that fetches are expected to ask for. A class keeps its method unless another wins by [`GAIN_MIN`].
+//! by class. Four in five train dictionaries. The fifth is held out, and every method is timed on held-out values. A
+//! chooser then decides at the prices of this place. A held byte is worth the misses that it avoids. A value costs its
+//! encoding, and the decodings of its expected fetches. A class keeps its method unless another wins by [`GAIN_MIN`].
 //!
-//! A dictionary is trained again when the bytes that it leaves of held-out values have grown by [`DECAY`]. Everything
-//! kept here is bounded by a share of the memory and charged to it.
+//! A dictionary is trained again when held-out values take more bytes with it by [`DECAY`]. Everything kept here is
+//! bounded by a share of the memory and charged to it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -29,30 +29,30 @@ use crate::units::{Estimate, Seconds};
 
 /// The methods to choose from.
 const METHODS: [&str; 5] = ["store", "lz4:1", "lz4:1+dict", "zstd:3", "zstd:3+dict"];
-/// The place among them of FSST, which no text names.
+/// The index of FSST among them; no text names it.
 const FSST_AT: usize = 3;
-/// Bytes of samples that a table of symbols is found from: FSST's authors take 16 KB.
+/// Bytes of samples for a table of symbols: FSST's authors take 16 KB.
 const SYMBOL_SAMPLE_BYTES: usize = 16 << 10;
 /// The share of the cost that a challenger must save.
 const GAIN_MIN: f64 = 0.05;
-/// A dictionary's ratio may grow to so many times its first ratio.
+/// A dictionary's stored share may grow to so many times its first value.
 const DECAY: f64 = 1.1;
 /// One offered value in so many is held out of training.
 const HELD_OUT_EVERY: u64 = 5;
-/// Held-out values of a class, and how many new ones it takes to measure again.
+/// Held-out values of a class, and the number of new ones for another measurement.
 const HELD_OUT_MAX: usize = 32;
 const HELD_OUT_FRESH: u64 = 8;
-/// Bytes of held-out values that there may be in any case.
+/// Bytes of held-out values that are always allowed.
 const HELD_OUT_BYTES_MIN: usize = 64 << 10;
-/// Bytes of values that wait to be looked at.
+/// Bytes of values that wait for the learner.
 const INBOX_BYTES: usize = 256 << 10;
-/// Of the memory, the share that dictionaries, their forms and samples may take.
+/// The part of the memory, one in so many, that dictionaries, their forms and samples may take.
 const MEMORY_SHARE: u64 = 50;
-/// Less is not worth a dictionary.
+/// Less memory is not worth a dictionary.
 const DICTIONARY_BYTES_MIN: u64 = 256 << 10;
 /// The bytes of a dictionary of 15 KiB and its prepared forms.
 const GENERATION_BYTES: usize = 300 << 10;
-/// Longer values are not learned from.
+/// The learner skips longer values.
 const OFFERED_BYTES_MAX: usize = 64 << 10;
 /// A dictionary must save so much of the stored bytes.
 const SAVING_MIN: f64 = 0.03;
@@ -60,22 +60,22 @@ const SAVING_MIN: f64 = 0.03;
 const NEVER: f64 = 1e6;
 /// Decodings after which a value is stored raw again.
 const PROMOTE_AFTER: std::ops::RangeInclusive<f64> = 16.0..=65_536.0;
-/// The same where fresh ones are only encoded sooner. Gets of 20 keys by a skew had 0.71 (0.64 to 0.79) of memcached's
-/// keys without that rule and 0.89 (0.84 to 0.94) with it: `peng2020/gets`, 20 runs each. The least number itself is
-/// unproved.
+/// The same where it only means that fresh values are encoded sooner. Gets of 20 keys by a skew had 0.71 (0.64 to 0.79)
+/// of memcached's keys without that rule and 0.89 (0.84 to 0.94) with it: `peng2020/gets`, 20 runs each. The least
+/// number itself is unproved.
 const PROMOTE_SOONER_AFTER_MIN: f64 = 4.0;
 
 /// The decision about a class.
 #[derive(Clone, Debug)]
 pub(super) struct ClassPlan {
-    /// How values are encoded; `None` if they stay raw.
+    /// The form of its values; `None` if they stay raw.
     pub form: Option<Arc<Form>>,
-    /// The best codec where they stay raw.
+    /// The best codec while they stay raw.
     pub alternative: Option<Arc<Form>>,
     decision: Decision,
     life: BlockLife,
     pub prices: Prices,
-    /// Of decodings, one in so many stores the value raw again: where others are dropped for it, and where fresh ones
+    /// One decoding in so many stores the value raw again: first where others are dropped for it, then where fresh ones
     /// are only encoded sooner.
     pub promote_one_in: u32,
     pub promote_one_in_sooner: u32,
@@ -90,7 +90,7 @@ impl ClassPlan {
         }
     }
 
-    /// Returns the decision as it is for a value of this length: costs and bytes in proportion.
+    /// Returns the decision for a value of this length: costs and bytes in proportion.
     pub fn decision_for(&self, value_bytes: usize) -> Decision {
         let share = value_bytes as f64 / self.decision.raw_bytes.max(1) as f64;
         let by = |it: Estimate| it.map(|value| value * share);
@@ -118,7 +118,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Whether something is known, and nothing is to be encoded.
+    /// Whether there is a decision, and it is to encode nothing.
     pub fn is_raw(&self) -> bool {
         self.version > 0 && self.classes().all(|(_, plan)| plan.form.is_none())
     }
@@ -133,13 +133,13 @@ impl Plan {
     }
 }
 
-/// The counts of all shards, as far as prices follow from them.
+/// The counts of all shards that prices follow from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub classes: Vec<ClassCounts>,
     pub items: u64,
     pub bytes: u64,
-    /// Items that came to the end of their queue, and those of them that had been fetched.
+    /// Items that reached the end of their queue, and those of them that had been fetched.
     pub judged: u64,
     pub judged_fetched: u64,
     pub stored: u64,
@@ -171,21 +171,21 @@ struct Inbox {
 /// The knowledge about a class.
 #[derive(Default)]
 struct Learned {
-    /// Values that no dictionary saw, the newest last.
+    /// Values that no dictionary was trained on, the newest last.
     held_out: VecDeque<Box<[u8]>>,
     fresh: u64,
     offered: u64,
     value_bytes: f64,
-    /// By candidate; the first is to store, which has none.
+    /// By candidate; the first stands for storing, which has no form.
     forms: Vec<Option<Arc<Form>>>,
     chosen: usize,
-    /// The bytes that the dictionary left of a byte when it was new, and last.
+    /// The bytes that the dictionary leaves of a byte: at first, and last.
     stored_at_first: Option<f64>,
     stored_last: f64,
     table: Table,
 }
 
-/// The samples for the next table of symbols of a class, and the present one's bytes left of a byte.
+/// The samples for the next table of symbols of a class, and the bytes that the present one leaves of a byte.
 #[derive(Default)]
 struct Table {
     samples: Vec<Box<[u8]>>,
@@ -223,7 +223,7 @@ impl Coding {
         let dictionaries = has_room.then(|| Dictionaries::new(options)).transpose()?;
         let candidate = |name: &str| Candidate::new(name.parse().expect("a method"));
         let options = ChooserOptions {
-            // Held-out values measure every method, so that nothing has to be tried.
+            // Held-out values measure every method, so trials are not needed.
             trial_share: 0.0,
             ..ChooserOptions::default()
         };
@@ -266,7 +266,7 @@ impl Coding {
         Arc::clone(&self.plan.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns all forms that values of a class could have, with the dictionary that it has now.
+    /// Returns all possible forms for values of a class, with its present dictionary.
     pub fn forms_of(&self, class: u16) -> Vec<Arc<Form>> {
         let tuner = lock(&self.tuner);
         let learned = tuner
@@ -290,7 +290,7 @@ impl Coding {
         }
     }
 
-    /// Takes a value to be learned from, if nobody else is at it and few wait.
+    /// Offers a value to the learner, if no other thread holds it and few values wait.
     pub fn offer(&self, key: &[u8], value: &[u8]) {
         if !self.is_learning.load(Relaxed) || value.len() > OFFERED_BYTES_MAX {
             return;
@@ -307,20 +307,20 @@ impl Coding {
         }
     }
 
-    /// Takes in the offered values, trains one class or measures one, and publishes any change to the shards. Returns
-    /// whether there is more to do.
+    /// Processes the offered values, trains one class or measures one, and publishes any change to the shards. Returns
+    /// whether more is due.
     pub fn tune(&self, space: &Space, tally: &Tally, evicts: bool) -> Result<bool> {
         let mut tuner = lock(&self.tuner);
         let inbox = std::mem::take(&mut *lock(&self.inbox));
         for Offered { prefix, value } in inbox.values {
             tuner.take(&prefix, value);
         }
-        // Where nothing may be dropped, room for a dictionary is there or is not made.
+        // Where nothing may be dropped, a dictionary only gets room that is there.
         let has_room = space.slabs_left() * space.slab_bytes() as i64 > GENERATION_BYTES as i64;
         let trained = match tuner.to_train().filter(|_| has_room || evicts) {
             Some(class) => {
                 let trained = tuner.train(class);
-                // Training takes some 6 MiB for a moment, which none of the memory's options counts.
+                // Training briefly takes some 6 MiB, which no option of the memory counts.
                 arena::give_back_heap();
                 Some(trained?)
             }
@@ -342,7 +342,7 @@ impl Coding {
         Ok(trained.is_some() || found || measured.is_some())
     }
 
-    /// Decides about all classes with a measurement, and publishes the plan.
+    /// Decides on all classes with a measurement, and publishes the plan.
     fn publish(&self, tuner: &mut Tuner, measured: Option<u16>) {
         let mut plan = Plan::clone(&self.plan());
         let mut known: Vec<u16> = plan.classes().map(|(class, _)| class).collect();
@@ -381,7 +381,7 @@ fn dictionary_options(bytes: u64) -> DictionaryOptions {
     DictionaryOptions {
         sample_bytes_max: samples.clamp(64 << 10, 1 << 20),
         classes_max,
-        // The last one that is trained passes the limit.
+        // The last trained one passes the limit.
         memory_bytes_max: (bytes as usize / 2).saturating_sub(GENERATION_BYTES).max(1),
         sizes: sizes[..if bytes >= 8 << 20 { 4 } else { 2 }].to_vec(),
         saving_min: SAVING_MIN,
@@ -403,7 +403,7 @@ impl Tuner {
             learned.fresh += 1;
             self.held_out_bytes += value.len();
             learned.held_out.push_back(value);
-            // Where all of them are too many, the class that grows gives way.
+            // While there are too many of them, the growing class gives way.
             while learned.held_out.len() > HELD_OUT_MAX
                 || learned.held_out.len() > 1 && self.held_out_bytes > self.held_out_bytes_max
             {
@@ -441,14 +441,15 @@ impl Tuner {
         self.symbol_bytes() + bytes <= self.symbol_bytes_max
     }
 
-    /// Gives back the samples of the class with the fewest: where many classes grow alike, none would come to a table.
+    /// Gives back the samples of the class with the fewest. If many classes grow alike, none would otherwise reach a
+    /// table.
     fn give_samples_back(&mut self) {
         let gathering = self
             .known()
             .map(|(class, it)| (it.table.sample_bytes, class));
         let gathering = gathering.filter(|(bytes, _)| (1..SYMBOL_SAMPLE_BYTES).contains(bytes));
         let gathering: Vec<(usize, u16)> = gathering.collect();
-        // One alone makes room for nobody.
+        // A single class makes room for no other.
         let Some((bytes, class)) = gathering.iter().min().filter(|_| gathering.len() > 1) else {
             return;
         };
@@ -458,7 +459,7 @@ impl Tuner {
         }
     }
 
-    /// Finds the symbols of one class that has samples enough; says whether there was one.
+    /// Finds the symbols of one class with enough samples; returns whether there was one.
     fn find_symbols(&mut self) -> bool {
         let has_enough = |it: &Learned| it.table.sample_bytes >= SYMBOL_SAMPLE_BYTES;
         let Some((class, _)) = self.known().find(|(_, it)| has_enough(it)) else {
@@ -483,7 +484,7 @@ impl Tuner {
         true
     }
 
-    /// Returns the class most of whose values wait to be trained on.
+    /// Returns the class with the most values that wait for training.
     fn to_train(&self) -> Option<u16> {
         let dictionaries = self.dictionaries.as_ref()?;
         let is_due = |class: u16, learned: &Learned| {
@@ -535,7 +536,7 @@ impl Tuner {
         Ok(())
     }
 
-    /// Runs every method over the values that were held out.
+    /// Runs every method over the held-out values.
     fn measure(&mut self, class: u16) {
         let learned = self.classes[usize::from(class)]
             .as_mut()
@@ -546,7 +547,7 @@ impl Tuner {
                 continue;
             };
             let values = || learned.held_out.iter().map(|value| &**value);
-            // The first time makes tables and warms caches.
+            // The first pass makes tables and warms caches.
             form::time(form, values());
             let found = form::time(form, values());
             if found.values == 0 {
@@ -579,7 +580,7 @@ impl Tuner {
         self.chooser.refresh();
     }
 
-    /// Decides how a class is encoded, at the worth of memory and the cost of fetches.
+    /// Decides the encoding of a class, at the worth of memory and the cost of fetches.
     fn decide(&mut self, class: u16) -> ClassPlan {
         let learned = self.classes[usize::from(class)]
             .as_mut()
@@ -588,7 +589,7 @@ impl Tuner {
             .get(usize::from(class))
             .copied()
             .unwrap_or_default();
-        // As if one value had been encoded and decoded once before.
+        // The count starts as if one value had been encoded and decoded once.
         let reads = (counts.decoded as f64 + 1.0) / (counts.encoded as f64 + 1.0);
         let life = BlockLife {
             reads_per_write: Estimate::exact(reads),
@@ -598,7 +599,7 @@ impl Tuner {
         let worth = self.demand.worth_of_byte(self.miss);
         let prices = Prices {
             per_core_second: Estimate::exact(1.0),
-            // For as long as it is held: from one end of the queue to the other.
+            // For the time that it is held: from one end of the queue to the other.
             per_byte_second_held: Estimate::exact(worth),
             ..Prices::default()
         };
@@ -627,7 +628,7 @@ impl Tuner {
         let decode = decision.quantities.decode_core_seconds.mean.max(1e-9);
         let (low, high) = (PROMOTE_AFTER.start(), PROMOTE_AFTER.end());
         let promote_one_in = (worth * saved_bytes / decode).clamp(*low, *high);
-        // For each byte it takes, a fresh one is encoded, and decoded as often as others are.
+        // For each byte of room, a fresh value is encoded, and decoded as often as others are.
         let sooner = decision.quantities.encode_core_seconds.mean / decode + reads;
         ClassPlan {
             form,
@@ -640,7 +641,7 @@ impl Tuner {
         }
     }
 
-    /// Bytes of the tables of symbols and of the samples for more.
+    /// Bytes of the tables of symbols and of the samples for further tables.
     fn symbol_bytes(&self) -> usize {
         let tables = self
             .known()
@@ -694,7 +695,7 @@ mod tests {
             "quickly ",
             "among ",
         ];
-        // Samples enough for a table of all eight are twice the bytes that may be held.
+        // Enough samples for tables of all eight would take twice the allowed bytes.
         for round in 0..2000 {
             for kind in 'a'..='h' {
                 let words = (0..12).map(|_| words[random.usize(..words.len())]);

@@ -1,22 +1,21 @@
 //! The worth of memory, by the recent requests.
 //!
-//! A byte that is held from one end of the queue to the other is worth the misses that an item in its place would
-//! spare. That is the share of items that were fetched before they came to the end, as far as it is remembered. Where
-//! none were, a small share is assumed as long as anything is fetched at all. Otherwise a store too small to be hit
-//! would value its memory at nothing, and so would hold little for ever. Where values are stored and nobody asks for
-//! any, the memory is worth nothing in the end, and nothing is encoded for its sake.
+//! A byte that is held from one end of the queue to the other is worth some misses: those that an item in its place
+//! would spare. That is the remembered share of items that were fetched before they reached the end. If there were
+//! none, a small share is assumed while anything is fetched at all. Otherwise a store too small for hits would give its
+//! memory no value, and would hold little for ever. If values are stored and never requested, the memory is worth
+//! nothing in the end, and nothing is encoded for its sake.
 
 use super::books::ClassCounts;
 use super::coding::Tally;
 use crate::units::Seconds;
 
-/// The share of items at the end of their queue that is assumed to have been fetched at least, where there is a fetch
-/// for each stored value.
+/// The least assumed share of fetched items at the end of their queue, where there is a fetch for each stored value.
 const FETCHED_SHARE_MIN: f64 = 0.01;
-/// After so many times as many items as are held, the earlier counts weigh a third. A memory that is filled before
-/// anybody asks is to be filled as one that is asked.
+/// After so many turnovers of the held items, the earlier counts weigh a third. A memory that is filled before the
+/// first fetch is filled like one in use.
 const TURNOVERS_REMEMBERED: f64 = 4.0;
-/// As if a hundred items had come to the end before, and one in twenty had been fetched.
+/// The start: as if a hundred items had reached the end, and one in twenty had been fetched.
 const JUDGED_AT_FIRST: f64 = 100.0;
 const FETCHED_AT_FIRST: f64 = 5.0;
 /// Bytes of index for an item.
@@ -27,7 +26,7 @@ const INDEX_BYTES: f64 = 14.0;
 pub(super) struct Demand {
     judged: f64,
     judged_fetched: f64,
-    /// Fetches for each value that was stored, at most 1.
+    /// Fetches for each stored value, at most 1.
     asked: f64,
     seen: Tally,
 }
@@ -44,9 +43,9 @@ impl Default for Demand {
 }
 
 impl Demand {
-    /// Takes in the counts since the last time.
+    /// Adds the counts since the last time.
     pub fn follow(&mut self, tally: &Tally) {
-        // Counts may have begun again meanwhile.
+        // The counts may have been reset in the meantime.
         let since =
             |count: fn(&Tally) -> u64| count(tally).saturating_sub(count(&self.seen)) as f64;
         let remembered = TURNOVERS_REMEMBERED * tally.items.max(1) as f64;
@@ -112,10 +111,10 @@ mod tests {
                 "{least} <= {found} <= {most}"
             );
         };
-        // A fetch counts at once, and its absence only after long.
+        // A fetch counts at once, and its absence only after a long time.
         check(worth(1, 50, 2, Demand::default()).0, 40.0, 50.0);
         check(worth(40, 0, 2, Demand::default()).0, 0.9, 1.1);
-        // A memory that is filled once or twice is worth something before anybody asks.
+        // A memory that is filled once or twice is worth something before the first fetch.
         check(worth(2, 0, 0, Demand::default()).0, 0.6, 1.0);
         let (found, unasked) = worth(40, 0, 0, Demand::default());
         check(found, 0.0, 0.2);

@@ -1,17 +1,18 @@
-//! Room is made: segments are emptied a few items at a time, by S3-FIFO.
+//! Making room: segments are emptied a few items at a time, by S3-FIFO.
 //!
 //! S3-FIFO (Yang et al. 2023): new items wait in a short queue. Fetched items go on to the main one, and the others
-//! leave. The main queue gives each item as many more rounds as it was fetched, up to three. Here the queues consist of
-//! segments, and all items of the oldest are judged before it is freed. The short queue has two parts: fresh items as
-//! they came, and behind them encoded items that nobody fetched so far. An item that moves on is encoded as its class
-//! is (`recode.rs`). Where no class is encoded, fresh segments become cold ones as they are, except for some that serve
-//! as samples.
+//! leave. The main queue gives each item one more round for each fetch, up to three. Here the queues consist of
+//! segments, and all items of the oldest are judged before it is freed. The short queue has two parts: fresh items in
+//! their first form, and behind them encoded items without a fetch so far. An item that moves on is encoded as its
+//! class is (`recode.rs`). Where no class is encoded, fresh segments become cold ones unchanged, except for some that
+//! serve as samples.
 //!
-//! Without eviction items are encoded as they leave the fresh queue, and else only moved together, where enough of a
-//! segment is dead.
+//! Without eviction, items are encoded when they leave the fresh queue. Otherwise they only move together, where enough
+//! of a segment is dead.
 //!
-//! While memory is not short, overwritten bytes would lie dead until it is. The system is not asked for more than twice
-//! the live bytes, though. The items of mostly dead segments then move together as they are ([`Shard::tidy`]).
+//! While memory is not short, overwritten bytes would lie dead until it is. The store does not ask the system for more
+//! than twice the live bytes, though. The items of mostly dead segments then move together as they are
+//! ([`Shard::tidy`]).
 
 use super::index::Place;
 use super::item::FETCHED;
@@ -19,39 +20,37 @@ use super::log::{Content, Queue};
 use super::shard::{Found, Shard};
 use super::space::Purpose;
 
-/// Of a hundred slabs of a shard's share, those of items as they came above which the oldest of them move on. Each is a
-/// slab of so many more encoded items. A value overwritten or deleted within that time is never encoded.
+/// The slabs of fresh items, of a hundred slabs of a shard's share, above which the oldest of them move on. Each takes
+/// the room of one slab of encoded items. A value overwritten or deleted within that time is never encoded.
 pub(super) const FRESH_PERCENT: u64 = 6;
 /// The slabs of items that are raw again, of a hundred slabs of a shard's share. Above that the oldest of these items
 /// are encoded before anything is dropped.
 const HOT_PERCENT: u64 = 2;
-/// Of a hundred slabs of a shard's share, those of fresh and cold items from which the oldest of them are judged.
+/// The slabs of fresh and cold items, of a hundred slabs of a shard's share, from which the oldest of them are judged.
 const SHORT_PERCENT: u64 = 10;
 
-/// Of segments that grow old where no class is encoded, one in so many is looked at, so that the learner follows the
-/// values.
+/// One ageing segment in so many is looked at where no class is encoded, so that the learner follows the values.
 const AGED_LOOKED_AT_ONE_IN: u32 = 8;
 
-/// Slabs that a shard may hold in any case before it looks for dead bytes, since slabs that are being filled are not
-/// full.
+/// Slabs that a shard may always hold before it looks for dead bytes, since slabs that are being filled are not full.
 const TIDY_SLABS_MIN: u64 = 2;
 
-/// The orders for a shard that is to make room.
+/// The orders for a shard to make room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Duty {
     /// The most items to look at.
     pub items: usize,
     /// Whether items may be dropped before their end.
     pub evicts: bool,
-    /// Whether to begin with items that are dropped: the moved ones freed nothing.
+    /// Whether to begin with dropping items: moving them freed nothing.
     pub drops: bool,
-    /// Slabs that are this shard's share.
+    /// The number of slabs in this shard's share.
     pub share_slabs: u64,
     pub now: u32,
 }
 
 impl Duty {
-    /// Whether a segment is to be freed now, because something has to be stored.
+    /// Whether a segment must be freed now, because a value waits to be stored.
     fn is_urgent(&self) -> bool {
         self.items == usize::MAX
     }
@@ -64,7 +63,7 @@ pub(super) enum Progress {
     Freed,
     /// Items were looked at; there is more to do.
     More,
-    /// There is nothing that could be freed now.
+    /// Nothing can be freed now.
     Nothing,
 }
 
@@ -79,7 +78,7 @@ impl Shard {
         progress
     }
 
-    /// Frees one segment that is past its end as a whole. Segments are looked through once a second.
+    /// Frees one segment whose items are all past their end. Segments are looked through once a second.
     pub fn expire_segment(&mut self, now: u32) -> Option<Progress> {
         if self.expiry_scanned >= now {
             return None;
@@ -98,7 +97,7 @@ impl Shard {
             let (found, next) = self.item_at(place);
             at = next;
             if let Some(found) = found {
-                // Nobody else frees it while items are taken out one by one.
+                // No other thread frees it while items are taken out one by one.
                 let emptying = std::mem::replace(&mut self.log.emptying, number);
                 self.expire(found);
                 self.log.emptying = emptying;
@@ -108,7 +107,7 @@ impl Shard {
         Some(Progress::Freed)
     }
 
-    /// Goes on to free a mostly dead segment, where more is dead than live.
+    /// Goes on freeing a mostly dead segment, where more is dead than live.
     pub fn tidy(&mut self, items: usize, now: u32) {
         if self.log.emptying == 0 {
             let wasted = self.log.items_bytes() as u64
@@ -151,7 +150,7 @@ impl Shard {
         }
     }
 
-    /// Moves an item to the end of its queue as it is. False if there is no slab.
+    /// Moves an item unchanged to the end of its queue. False if there is no slab.
     fn shift(&mut self, found: Found, now: u32) -> bool {
         let queue = self.log.segment(found.place.segment).queue;
         let mut item = std::mem::take(&mut self.moving);
@@ -215,9 +214,9 @@ impl Shard {
         Progress::Freed
     }
 
-    /// Whether room is to be made here first. It is if there are fresh items that could be encoded, a segment is half
-    /// empty, or the shard holds more than its share. Else it would be those of the shards that are asked most that go
-    /// first, while others hold items raw.
+    /// Whether this shard should make room first. It should if there are fresh items to encode, a segment is half
+    /// empty, or the shard holds more than its share. Otherwise the busiest shards would drop items first, while others
+    /// hold items raw.
     pub fn is_due(&self, duty: Duty) -> bool {
         let fresh = u64::from(self.log.slabs_of(Queue::Fresh));
         self.log.emptying != 0
@@ -225,13 +224,13 @@ impl Shard {
             || u64::from(self.log.slabs()) * 8 > duty.share_slabs * 9
     }
 
-    /// Whether the next to make room are items as they came, because twice as many are fresh as need be.
+    /// Whether the next to make room are fresh items, because there are twice as many as needed.
     pub fn has_more_fresh_than_due(&self) -> bool {
         let fresh = u64::from(self.log.slabs_of(Queue::Fresh));
         fresh * 100 > u64::from(self.log.slabs()) * 2 * FRESH_PERCENT
     }
 
-    /// Lets fresh segments be cold as they are, where nothing would become of their items on the way.
+    /// Lets fresh segments become cold unchanged, where no item would change on the way.
     fn age(&mut self, duty: Duty) {
         let is_old = |fresh: u32| u64::from(fresh) * 100 > duty.share_slabs * FRESH_PERCENT;
         while duty.evicts && self.plan.is_raw() && is_old(self.log.slabs_of(Queue::Fresh)) {
@@ -267,7 +266,7 @@ impl Shard {
         order.into_iter().find_map(|queue| self.log.oldest(queue))
     }
 
-    /// Returns the item at a place if it is still the one that the index points to, and where the next one begins.
+    /// Returns the item at a place if the index still points to it, and the start of the next one.
     pub fn item_at(&self, place: Place) -> (Option<Found>, u32) {
         let (header, key_at) = self.log.header(place);
         let base = self.log.segment(place.segment).base;
@@ -290,8 +289,8 @@ impl Shard {
         )
     }
 
-    /// Moves an item, or lets it go. False if there is no slab to move it to, and it may stay where it is for now.
-    /// Another shard has begun one and will soon free another.
+    /// Moves an item, or drops it. False if there is no slab for the move, and the item may stay in place for now.
+    /// Another shard has then begun a slab and will soon free another.
     fn judge(&mut self, found: Found, duty: Duty) -> bool {
         if found.header.is_expired(duty.now) {
             self.expire(found);

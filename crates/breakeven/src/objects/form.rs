@@ -1,7 +1,8 @@
-//! Forms: how a value is encoded, and the bench of each thread on which that is done.
+//! Forms, the encodings of values; and the bench of each thread, which encodes them.
 //!
 //! A [`Form`] is a method with its dictionary or its table of symbols. Segments hold the forms of their items, so that
-//! either lives as long as the last value that needs it. Zstandard is stored bare: both lengths stand before the key.
+//! a form lives as long as the last value that needs it. Zstandard frames are stored bare: both lengths stand before
+//! the key.
 //!
 //! Encoded values never leave this process's memory, so a value that does not decode is a bug: it panics.
 
@@ -19,12 +20,12 @@ pub(super) const VALUE_BYTES_MIN: usize = 12;
 pub(super) const VALUE_BYTES_MAX: usize = 128 << 10;
 /// The extra bytes in an encoded item's header: its form and its raw length.
 pub(super) const HEADER_BYTES: usize = 3;
-/// A value of so many bytes must save one to be encoded.
+/// A value must save one byte in so many to be encoded.
 const SAVED_ONE_IN: usize = 16;
 /// Bytes that a bench keeps for values.
 const BENCH_BYTES_KEPT: usize = 256 << 10;
 
-/// How values of a class are encoded. Compared by address.
+/// The encoding of the values of a class. Forms are compared by address.
 #[derive(Debug)]
 pub(super) struct Form {
     pub class: u16,
@@ -58,7 +59,7 @@ pub(super) struct Bench {
     compressor: Compressor,
     decompressor: Decompressor,
     stored: Vec<u8>,
-    /// For the holder of the bench.
+    /// Free for the holder of the bench.
     pub value: Vec<u8>,
 }
 
@@ -66,12 +67,12 @@ thread_local! {
     static BENCH: RefCell<Bench> = RefCell::default();
 }
 
-/// Hands the thread's bench to a function, which must not ask for it again.
+/// Passes the thread's bench to a function, which must not request it again.
 pub(super) fn on_bench<R>(work: impl FnOnce(&mut Bench) -> R) -> R {
     BENCH.with_borrow_mut(work)
 }
 
-/// Says whether values of this length may be encoded.
+/// Returns whether values of this length may be encoded.
 pub(super) fn may_encode(value_bytes: usize) -> bool {
     (VALUE_BYTES_MIN..=VALUE_BYTES_MAX).contains(&value_bytes)
 }
@@ -100,7 +101,7 @@ impl Bench {
                 .compress_with(method, dictionary, value, target),
             (_, None) => self.compressor.compress(method, value, target),
         };
-        // Where the system gives no memory for a codec's tables, values stay as they are.
+        // Where the system gives no memory for a codec's tables, values stay raw.
         size.ok().flatten().map(|size| &self.stored[..size])
     }
 
@@ -131,7 +132,7 @@ pub(super) struct Measured {
     pub decode: Seconds,
 }
 
-/// Times the encoding of values and the decoding of those that shrink, without keeping anything.
+/// Times the encoding of values and the decoding of those that shrink, and keeps none.
 pub(super) fn time<'a>(form: &Form, values: impl Iterator<Item = &'a [u8]> + Clone) -> Measured {
     on_bench(|bench| {
         let mut measured = Measured::default();

@@ -1,15 +1,15 @@
-//! The index of a shard: where the item of a key may lie, by some bits of its hash.
+//! The index of a shard: the possible places of a key's item, by some bits of its hash.
 //!
 //! Linear hashing (Litwin 1980): one bucket is split at a time, so that no request pays for a doubling and memory never
 //! jumps. A bucket is a cache line: seven slots and the number of the bucket that overflows it. A slot is eight bytes:
 //! 22 bits of hash, 2 of frequency, 20 of segment and 20 of offset. Buckets are split by these bits of hash, so that a
-//! split reads no item. The bits that have not parted buckets yet distinguish the keys.
+//! split reads no item. The bits that have not yet separated buckets distinguish the keys.
 //!
 //! The index never sees a key. A slot with the right tag is a candidate, and its holder compares the key. The holder
-//! changes or removes a slot only by the place it names, which no two items share.
+//! changes or removes a slot only by its place, which no two items share.
 //!
 //! # Cost
-//! A bucket is split when the mean passes `FILL` of its seven slots: 64 / (7 x 0.8) = 11.4 bytes a key. Buckets that
+//! A bucket is split when the mean exceeds `FILL` of its seven slots: 64 / (7 x 0.8) = 11.4 bytes a key. Buckets that
 //! overflow take more, since unsplit ones are twice as full as the others. Measured over a tenfold growth to 200,000
 //! keys: 14.2 bytes in the mean, at most 14.6; 14.3 where keys came and went ten times.
 
@@ -18,7 +18,7 @@ use std::mem::take;
 use crate::arena::Rows;
 
 const SLOTS: usize = 7;
-/// Slots in use of a hundred, above which a bucket is split.
+/// The slots in use, of a hundred, above which a bucket is split.
 const FILL: usize = 80;
 
 pub(super) const OFFSET_BITS: u32 = 20;
@@ -26,9 +26,9 @@ pub(super) const SEGMENT_BITS: u32 = 20;
 const FREQUENCY_SHIFT: u32 = OFFSET_BITS + SEGMENT_BITS;
 const TAG_SHIFT: u32 = FREQUENCY_SHIFT + 2;
 const TAG_BITS: u32 = 64 - TAG_SHIFT;
-/// The first bit of the hash in the tag. Those below are the same in all of a bucket from the first.
+/// The first bit of the hash in the tag. The bits below are always the same within a bucket.
 const TAG_BIT_FIRST: u32 = 4;
-/// The most accesses that are counted, as S3-FIFO does.
+/// The most accesses that are counted, as in S3-FIFO.
 const FREQUENCY_MAX: u64 = 3;
 
 /// The place of an item: its segment, which is never 0, and its offset there.
@@ -51,7 +51,7 @@ struct Bucket {
     slots: [u64; SLOTS],
     /// The bucket of the overflow list behind this one, plus 1.
     overflow: u32,
-    /// Slots in use: they come first.
+    /// Slots in use, which come first.
     used: u32,
 }
 
@@ -90,7 +90,7 @@ impl Index {
         self.home.memory_bytes() + self.spill.memory_bytes() + self.spill_free.capacity() * 4
     }
 
-    /// Returns the first slot of this hash for whose place `is_it` says yes.
+    /// Returns the first slot of this hash whose place satisfies `is_it`.
     pub fn find(&self, hash: u64, mut is_it: impl FnMut(Place) -> bool) -> Option<(Spot, Place)> {
         let mut number = self.home_of(hash);
         loop {
@@ -123,7 +123,7 @@ impl Index {
     /// Adds a slot. There may be others of the same hash.
     ///
     /// # Panics
-    /// If there is no address space for it, which [`Index::has_room`] shows before.
+    /// If there is no address space for it; [`Index::has_room`] checks this beforehand.
     ///
     /// # Cost
     /// At most one bucket and its overflow are split.
@@ -157,14 +157,14 @@ impl Index {
         }
     }
 
-    /// Removes a slot; the last one of its list takes its room, and a bucket that overflowed into and is empty goes.
+    /// Removes a slot; the last one of its list takes its place, and an empty overflow bucket goes.
     pub fn remove(&mut self, spot: Spot) {
         self.count -= 1;
         let (mut before, mut last) = (None, spot.bucket);
         while let Some(next) = self.bucket(last).overflow.checked_sub(1) {
             (before, last) = (Some(last), next | SPILLED);
         }
-        // One that lost its own last slot is still there: from it nobody finds the one before.
+        // An overflow bucket that lost its own last slot stays: from it there is no way to the one before.
         if let (0, Some(previous)) = (self.bucket(last).used, before) {
             self.drop_overflow_of(previous);
             (before, last) = (None, previous);
@@ -181,7 +181,7 @@ impl Index {
         }
     }
 
-    /// Takes the empty bucket behind another out of its list.
+    /// Removes the empty bucket behind another from the list.
     fn drop_overflow_of(&mut self, number: u32) {
         let empty = take(&mut self.bucket_mut(number).overflow) - 1;
         self.spill_free.push(empty);
@@ -197,7 +197,7 @@ impl Index {
         }) as u32
     }
 
-    /// Adds a bucket, and moves its entries to it from the bucket whose turn it is.
+    /// Adds a bucket, and moves its entries to it from the next bucket in order.
     fn split(&mut self) {
         let bit = self.home_count.ilog2();
         if bit >= TAG_BIT_FIRST + TAG_BITS {

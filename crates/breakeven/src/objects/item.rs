@@ -1,4 +1,4 @@
-//! The bytes of one item in the log, in memory alone: they are never written to a file.
+//! The bytes of one item in the log. They exist in memory only and are never written to a file.
 //!
 //! ```text
 //! 0  u8   key length, 1 to 250
@@ -30,20 +30,20 @@ const WIDE_CAS: u8 = 2;
 const EXPIRES: u8 = 4;
 const LONG: u8 = 8;
 const ENCODED: u8 = 16;
-/// The flags of an item that it keeps when it moves.
+/// The flags that an item keeps when it moves.
 const KEPT: u8 = FETCHED | STALE | TOKEN;
 
 const CHAINED: u32 = 1 << 31;
 const FIXED_BYTES: usize = 8;
-/// The longest header: all that is optional together.
+/// The longest header, with all optional fields.
 pub(super) const HEADER_BYTES_MAX: usize = FIXED_BYTES + 4 + 4 + 4 + 8 + 5;
-/// The mark in place of the last access of a dead item. One that moved elsewhere may lack it.
+/// The mark in place of the last access of a dead item. An item that moved elsewhere may lack it.
 const DEAD: [u8; 2] = u16::MAX.to_le_bytes();
 /// Seconds of access that are stored exactly.
 const ACCESS_EXACT: u32 = 1 << 15;
 const ACCESS_STEP: u32 = 64;
 
-/// How the stored bytes stand to the value.
+/// The relation of the stored bytes to the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
     /// They are the value.
@@ -97,7 +97,7 @@ pub(super) struct Header {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base {
     pub cas: u64,
-    /// The shard's CAS lie 2 to this apart.
+    /// The CAS values of the shard lie 2 to this power apart.
     pub cas_shift: u32,
     pub opened: u32,
 }
@@ -107,7 +107,7 @@ impl Header {
         self.expires != 0 && self.expires <= now
     }
 
-    /// Steps from the base to the CAS; none where it is none of this shard's, or too far.
+    /// Steps from the base to the CAS; `None` where the CAS is not of this shard, or is too far.
     fn cas_steps(&self, base: Base) -> Option<u16> {
         let apart = self.cas.checked_sub(base.cas)?;
         let steps = apart >> base.cas_shift;
@@ -245,10 +245,10 @@ pub(super) fn mark(item: &mut [u8], bits: u8, access: u32, opened: u32) {
     item[2..4].copy_from_slice(&access_code(access, opened).to_le_bytes());
 }
 
-/// Returns how a value of this length is chained: whole slabs, and the rest with the key where it is short.
+/// Returns how a value of this length is chained: whole slabs, and a short rest with the key.
 pub(super) fn chained(raw_bytes: u32, slab_bytes: usize) -> Stored {
     let tail = raw_bytes as usize % slab_bytes;
-    // A longer rest has a slab to itself, or it would close a segment that is mostly empty.
+    // A longer rest has a slab to itself, or it would close a mostly empty segment.
     let tail = if tail > slab_bytes / 4 { 0 } else { tail };
     Stored::Chained {
         raw_bytes,

@@ -1,7 +1,7 @@
 //! The log of one shard: segments of items, filled from the front, in queues by age and in groups by their end.
 //!
-//! Items are never moved by the log itself, and only killed one by one or with their whole segment. A segment whose
-//! last item is killed is freed at once, unless it is being filled or emptied.
+//! The log itself never moves items. It only removes them one by one or with their whole segment. A segment whose last
+//! item is killed is freed at once, unless it is being filled or emptied.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl CasCounter {
         self.newest
     }
 
-    /// The number of this shard that lies some steps below one which may be another's.
+    /// The number of this shard some steps below one that may be another's.
     fn below(self, cas: u64, steps: u64) -> u64 {
         let remainder = self.newest & ((1 << self.shift) - 1);
         ((cas >> self.shift).saturating_sub(steps) << self.shift) | remainder
@@ -42,22 +42,22 @@ impl CasCounter {
 /// A segment is a slab, whose offsets an index slot can hold.
 pub(super) const SLAB_BYTES_MAX: usize = 1 << OFFSET_BITS;
 
-/// Groups of segments by the time their items have left when they are stored: none, or up to so many seconds.
+/// Groups of segments by the remaining time of their items when stored: none, or up to so many seconds.
 const LIFE_SECONDS: [u32; 4] = [64, 1024, 16 << 10, u32::MAX];
 const LIVES: usize = LIFE_SECONDS.len() + 1;
-/// Steps of the CAS below the newest, for items that are stored again with the one they had.
+/// Steps of the CAS below the newest, for items that are stored again with their old CAS.
 const FRESH_CAS_BELOW: u64 = 1 << 12;
 /// The reserve below the first item that moved into a segment, in steps of the CAS and seconds of access. Items within
 /// it have short forms.
 const MOVED_CAS_BELOW: u64 = 1 << 15;
 const MOVED_ACCESS_BELOW: u32 = 1 << 14;
 
-/// The queues of S3-FIFO, by the way an item takes.
+/// The queues of S3-FIFO, in the order of an item's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     /// New items, as they came.
     Fresh,
-    /// Items that nobody fetched while they were fresh.
+    /// Items without a fetch while they were fresh.
     Cold,
     /// Items that were fetched.
     Main,
@@ -82,7 +82,7 @@ pub(super) struct Segment {
     forms: Vec<Arc<Form>>,
 }
 
-/// Entries of freed segments that a queue may hold beside as many as it has segments: each time there are more, all are
+/// Entries of freed segments that a queue may hold, beside one for each segment it has. When there are more, all are
 /// looked at.
 const FREED_ENTRIES: usize = 16;
 
@@ -95,7 +95,7 @@ pub(super) struct Content<'a> {
     pub header: &'a Header,
     pub key: &'a [u8],
     pub stored: [&'a [u8]; 2],
-    /// Its decoder, if it is encoded; the header's own number of it is not looked at.
+    /// Its decoder, if it is encoded; the number in the header is not used.
     pub form: Option<&'a Arc<Form>>,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct Log {
     segments: Vec<Option<Segment>>,
     vacant: Vec<u32>,
     filling: [[u32; LIVES]; QUEUES],
-    /// Closed segments, the oldest first, with the sequence that shows whether they are still the same.
+    /// Closed segments, the oldest first, with the sequence that shows whether they are unchanged.
     queues: [VecDeque<(u32, u32)>; QUEUES],
     counts: [u32; QUEUES],
     chains: Vec<Vec<Room>>,
@@ -116,7 +116,7 @@ pub(super) struct Log {
     form_places: usize,
     sequence: u32,
     pub cas: CasCounter,
-    /// A segment that is being emptied, and is freed by the thread that empties it.
+    /// A segment that is being emptied; the thread that empties it frees it.
     pub emptying: u32,
 }
 
@@ -148,7 +148,7 @@ impl Log {
         self.counts[queue as usize]
     }
 
-    /// Bytes of the segments, dead ones and free ones too.
+    /// Bytes of the segments, with dead and free bytes.
     pub fn items_bytes(&self) -> usize {
         self.counts.iter().sum::<u32>() as usize * self.slab_bytes()
     }
@@ -195,12 +195,12 @@ impl Log {
         self.header(place).0.item_bytes(base)
     }
 
-    /// Says whether the item at a place is known to be dead.
+    /// Returns whether the item at a place is known to be dead.
     pub fn is_dead(&self, place: Place) -> bool {
         item::is_dead(&self.segment(place.segment).room.slab[place.offset as usize..])
     }
 
-    /// Says whether the item at a place has this key: a look at its bytes that reads no more of the header.
+    /// Returns whether the item at a place has this key, with the least look at its header.
     pub fn has_key(&self, place: Place, key: &[u8]) -> bool {
         let first = self.segment(place.segment).room.slab[place.offset as usize];
         if usize::from(first) != key.len() {
@@ -249,7 +249,7 @@ impl Log {
         );
     }
 
-    /// Says whether an item with this header would be as long at this place as the one that is there.
+    /// Returns whether an item with this header would have the same length as the one at this place.
     pub fn fits_over(&self, place: Place, header: &Header) -> bool {
         let base = self.segment(place.segment).base;
         self.header(place).0.item_bytes(base) == header.item_bytes(base)
@@ -413,7 +413,7 @@ impl Log {
         self.forget(place.segment, &header)
     }
 
-    /// Counts an item as gone whose chain goes on elsewhere.
+    /// Counts an item as gone whose chain now belongs to another.
     pub fn forget(&mut self, number: u32, header: &Header) -> usize {
         let is_busy = number == self.emptying;
         let segment = self.segment_mut(number);
@@ -427,7 +427,7 @@ impl Log {
         bytes
     }
 
-    /// Frees a segment that holds nothing any more.
+    /// Frees a segment that holds nothing.
     pub fn free(&mut self, number: u32) {
         let segment = self.segments[number as usize]
             .take()
@@ -442,7 +442,7 @@ impl Log {
         self.vacant.push(number);
     }
 
-    /// Lets the oldest closed segment of the fresh queue be the youngest of the cold one. False if there is none.
+    /// Turns the oldest closed segment of the fresh queue into the youngest of the cold one. False if there is none.
     pub fn age_oldest(&mut self) -> bool {
         let Some(number) = self.oldest_closed(Queue::Fresh) else {
             return false;
@@ -464,7 +464,7 @@ impl Log {
         None
     }
 
-    /// Takes the oldest closed segment of a queue to be emptied; where there is none, the fullest that is being filled.
+    /// Takes the oldest closed segment of a queue to be emptied; if there is none, the fullest open one.
     pub fn oldest(&mut self, queue: Queue) -> Option<u32> {
         if let Some(number) = self.oldest_closed(queue) {
             return Some(number);
@@ -501,7 +501,7 @@ impl Log {
         let (queue, sequence) = (self.segment(number).queue, self.segment(number).sequence);
         let segments = &self.segments;
         let entries = &mut self.queues[queue as usize];
-        // A segment that loses its last item is freed where it stands in the queue.
+        // A segment that loses its last item is freed in place in the queue.
         let most = 2 * self.counts[queue as usize] as usize + FREED_ENTRIES;
         if entries.len() >= most {
             entries.retain(|(number, sequence)| {
@@ -526,7 +526,7 @@ impl Log {
             .map(|(number, _)| number as u32)
     }
 
-    /// Keeps slabs that hold whole slabs of a value, and returns the chain's number.
+    /// Keeps the whole slabs of a value, and returns the chain's number.
     pub fn add_chain(&mut self, rooms: Vec<Room>) -> u32 {
         self.chained_slabs += rooms.len() as u32;
         match self.chains_vacant.pop() {

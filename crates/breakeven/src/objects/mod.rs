@@ -1,29 +1,29 @@
 //! The place of small objects: values under keys in memory, as memcached has them.
 //!
 //! [`Objects`] is shards with a lock each. A shard has an index of some fourteen bytes a key, and a log of segments.
-//! Items lie one behind the other there, with eight bytes before each (`item.rs` has the bytes). New items go to the
+//! There, items lie one behind the other, with eight bytes before each (`item.rs` has the bytes). New items go to the
 //! front. When memory is short, segments are emptied a few items at a time by S3-FIFO (`evict.rs`). The storing thread
 //! does this, or a thread of the caller that calls [`Objects::maintain`].
 //!
-//! Values are stored raw as they come and encoded when they leave the fresh queue (`recode.rs`), each by the form of
-//! its class (`class.rs`, `form.rs`). A thread of the caller that calls [`Objects::tune`] learns the form, maybe with a
-//! dictionary (`coding.rs`). The worth of memory decides: an item in the place of the saved bytes would have spared
-//! misses, if anybody asks (`demand.rs`). [`Objects::classes`] and [`Objects::ledger`] report the choice and its
+//! Values are stored raw first, and encoded when they leave the fresh queue (`recode.rs`), each by the form of its
+//! class (`class.rs`, `form.rs`). A thread of the caller that calls [`Objects::tune`] learns the form, perhaps with a
+//! dictionary (`coding.rs`). The worth of memory decides: an item in the place of the saved bytes would spare misses,
+//! if there are requests (`demand.rs`). [`Objects::classes`] and [`Objects::ledger`] report the choice and its
 //! earnings.
 //!
 //! Promises:
 //!
-//! - A value is the one that was stored under exactly this key, or there is none.
-//! - An item is gone at the second that was set.
+//! - A value is the one last stored under exactly this key, or there is none.
+//! - An item is gone at the second set for it.
 //! - CAS rises with each change of an item.
 //! - Slabs, indexes and books together stay within [`ObjectsOptions::memory_bytes`], except while a trained dictionary
-//!   is taken in.
-//! - A request that finds memory short looks at a bounded number of items, of one segment at most where nothing else
-//!   helps.
+//!   is added.
+//! - A request that finds memory short looks at a bounded number of items: at most those of one segment, when nothing
+//!   else helps.
 //!
-//! Every call is complete when it returns. One day values may lie farther away than memory. Then a call that begins a
-//! fetch will stand beside [`Objects::fetch`] and return its result or a ticket to wait for. The present calls do not
-//! wait, and so will not change.
+//! Every call is complete when it returns. Values may one day lie farther away than memory. A call that begins a fetch
+//! would then stand beside [`Objects::fetch`], and return its result or a ticket to wait for. The present calls do not
+//! wait, so they would not change.
 //!
 //! Not here: clocks ([`Now`] is the caller's), threads, sockets, protocols.
 #![deny(unsafe_code)]
@@ -76,17 +76,17 @@ pub use request::{
 /// The least and the most bytes of a slab. A small one wastes its end on long values, a large one the rest of the
 /// segment being filled.
 const SLAB_BYTES: std::ops::RangeInclusive<usize> = (16 << 10)..=log::SLAB_BYTES_MAX;
-/// Slabs a shard has at least: some are being filled at any time, one for each queue and time of life.
+/// The least slabs of a shard: some are always being filled, one for each queue and time of life.
 const SHARD_SLABS_MIN: u64 = 32;
-/// Slabs that all shards have together at least, unless they would be too small. Of each shard some four are half
-/// empty: of 32 that is 6 %, of the 128 of a server's shard 2 %.
+/// The least slabs of all shards together, unless they would be too small. Some four of each shard are half empty: 6 %
+/// of 32, and 2 % of the 128 of a server's shard.
 const SLABS_MIN: u64 = 2048;
 /// The least memory: one shard of the smallest slabs.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
-/// Items that a request looks at when memory is short. One new item displaces one or two as long, and some of the
+/// Items that a request looks at when memory is short. One new item displaces one or two of its length, and some of the
 /// candidates stay.
 const ITEMS_A_REQUEST: usize = 8;
-/// Rounds over the shards after which a request finds that there is no room to be made.
+/// Rounds over the shards after which a request finds that no room can be made.
 const ROUNDS_MAX: usize = 4;
 
 /// How objects are kept.
@@ -100,17 +100,17 @@ pub struct ObjectsOptions {
     pub shards_log2: u8,
     /// Whether items may be dropped before their end. Default true.
     pub evict: bool,
-    /// The seed of key hashing: chosen at random where somebody else chooses keys. Default 0.
+    /// The seed of key hashing: choose it at random if others choose the keys. Default 0.
     pub seed: u64,
-    /// The CAS above which items are numbered, rounded down to a multiple of the shards. Another one for each process
-    /// keeps a CAS that a client has from before a restart from naming another value. Below 2^62. Default 0.
+    /// The CAS above which items are numbered, rounded down to a multiple of the shards. Give each process another one,
+    /// so that a client's CAS from before a restart never names another value. Below 2^62. Default 0.
     pub cas_after: u64,
     /// Whether values are encoded as they age. Default true.
     pub encode: bool,
     /// The most bytes of dictionaries, their prepared forms and samples; 0 for no dictionaries. Default: 2 % of the
     /// memory.
     pub dictionary_bytes_max: Option<u64>,
-    /// The client's cost of a miss, in microseconds; the worth of memory follows from it. Default 1,000.
+    /// The client's cost of a miss, in microseconds. The worth of memory follows from it. Default 1,000.
     pub miss_microseconds: u32,
 }
 
@@ -167,7 +167,7 @@ pub struct Objects {
     item_bytes_max: usize,
     evicts: AtomicBool,
     coding: Option<Arc<Coding>>,
-    /// The shard whose turn it is to make room for others.
+    /// The next shard to make room for others.
     turn: AtomicUsize,
 }
 
@@ -256,7 +256,7 @@ impl Objects {
         })
     }
 
-    /// Hands the items of many keys to a function, in the order of the keys, with the number of each.
+    /// Hands the items of many keys to a function, in the order of the keys, each with the number of its key.
     pub fn get_many(
         &self,
         keys: &[&[u8]],
@@ -272,7 +272,7 @@ impl Objects {
             let at = self.shard_of(key.hash);
             let mut shard = match held.take() {
                 Some((shard, guard)) if shard == at => guard,
-                // The lock before is let go first: nobody holds two.
+                // The previous lock is released first: no thread holds two.
                 other => {
                     drop(other);
                     self.lock(at, now)
@@ -291,7 +291,7 @@ impl Objects {
         }
     }
 
-    /// As [`Objects::get`], with the changes of the fetch.
+    /// As [`Objects::get`], with the changes that the fetch requests.
     pub fn fetch<R>(
         &self,
         key: &[u8],
@@ -338,8 +338,8 @@ impl Objects {
         }
     }
 
-    /// Sets the end of an item and hands it to a function; `None` if there is none. Where there is no room for an end
-    /// that an item did not have, it keeps the one it has.
+    /// Sets the end of an item and hands it to a function; `None` if there is none. If there is no room for an end in
+    /// an item without one, the item keeps none.
     pub fn get_and_touch<R>(
         &self,
         key: &[u8],
@@ -362,14 +362,14 @@ impl Objects {
         let outcome = self.with_room(key, now, |shard| shard.store(store, key, now.seconds));
         outcome.unwrap_or_else(|NoRoom| {
             if store.mode == StoreMode::Set {
-                // A missing item is better than the old one, which was to be replaced.
+                // A missing item is better than the old one, which the request replaces.
                 self.delete(store.key, &Delete::default(), now);
             }
             StoreOutcome::OutOfMemory
         })
     }
 
-    /// Says whether an item of this size would be refused, before its value has come.
+    /// Returns whether an item of this size would be refused, before its value arrives.
     pub fn is_too_large(&self, key_bytes: usize, value_bytes: usize, flags: u32) -> bool {
         shard::is_too_large(key_bytes, value_bytes, flags, self.item_bytes_max)
     }
@@ -380,7 +380,7 @@ impl Objects {
             return DeleteOutcome::NotFound;
         };
         let outcome = self.with_room(key, now, |shard| shard.delete(key, delete, now.seconds));
-        // Without room for the mark the item goes: a stale item may be absent.
+        // Without room for the mark, the item goes: a stale item may be absent.
         outcome.unwrap_or_else(|NoRoom| {
             self.delete(
                 key.bytes,
@@ -402,13 +402,13 @@ impl Objects {
         outcome.unwrap_or(CountOutcome::OutOfMemory)
     }
 
-    /// Lets all items go that are stored before second `at`; before now where it is not in the future.
+    /// Drops at second `at` all items that are stored before it; at once if that second is not in the future.
     pub fn flush_all(&self, at: u32, now: Now) {
         (0..self.shards.len()).for_each(|shard| self.lock(shard, now).flush_at(at, now.seconds));
     }
 
-    /// Shows every item of one shard to a function, with its key but without its value, and counts no access.
-    /// The last shard is one less than [`Objects::shard_count`].
+    /// Shows every item of one shard to a function, with its key but without its value, and counts no access. The last
+    /// shard is [`Objects::shard_count`] less one.
     pub fn visit(&self, shard: usize, now: Now, look: impl FnMut(&[u8], ItemRef<'_>)) {
         self.lock(shard, now).visit(now.seconds, look);
     }
@@ -418,8 +418,8 @@ impl Objects {
         self.shards.len()
     }
 
-    /// Does up to `items` items' worth of the due work in each shard. Expired items go, and room is made where it is
-    /// short. Returns whether there is more to do.
+    /// Does the due work of up to `items` items in each shard. Expired items go, and room is made where it is short.
+    /// Returns whether more is due.
     pub fn maintain(&self, items: usize, now: Now) -> bool {
         let mut is_more = false;
         for at in 0..self.shards.len() {
@@ -433,9 +433,9 @@ impl Objects {
         is_more
     }
 
-    /// Learns how classes of values are best encoded, from values that came to the end of the fresh queue. Trains a
-    /// dictionary or measures one class, off the request path. For a thread of low priority, some times a second.
-    /// Returns whether there is more to do.
+    /// Learns the best encoding of classes of values, from values that reached the end of the fresh queue. Trains a
+    /// dictionary or measures one class, off the request path. Call it some times a second from a thread of low
+    /// priority. Returns whether more is due.
     ///
     /// # Errors
     /// Those of compressing.
@@ -452,7 +452,7 @@ impl Objects {
         Ok(is_more)
     }
 
-    /// Makes room where more is held than may be.
+    /// Makes room where more is held than allowed.
     fn give_way(&self, now: Now) {
         for _ in 0..ROUNDS_MAX * self.shards.len() * SHARD_SLABS_MIN as usize {
             let duty = self.duty(usize::MAX, now);
@@ -462,7 +462,7 @@ impl Objects {
         }
     }
 
-    /// Sets whether values are learned from; earlier learning stays in use. At first they are.
+    /// Switches learning from values on or off, on at first. Earlier learning stays in use.
     pub fn set_learning(&self, is_learning: bool) {
         if let Some(coding) = &self.coding {
             coding.set_learning(is_learning);
@@ -537,7 +537,7 @@ impl Objects {
         costs
     }
 
-    /// Returns the ledger of all values that came to the end of the fresh queue; its costs are seconds.
+    /// Returns the ledger of all values that reached the end of the fresh queue; its costs are seconds.
     pub fn ledger(&self) -> Ledger {
         let mut ledger = Ledger::default();
         for shard in &self.shards {
@@ -563,7 +563,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Says whether items may be dropped before their end, from now on.
+    /// Sets whether items may be dropped before their end, from now on.
     pub fn set_evict(&self, evict: bool) {
         self.evicts.store(evict, Relaxed);
     }
@@ -583,7 +583,7 @@ impl Objects {
         stats
     }
 
-    /// Begins the counts of the past again.
+    /// Sets the counts of the past back to zero.
     pub fn reset_stats(&self) {
         self.shards
             .iter()
@@ -598,7 +598,7 @@ impl Objects {
         })
     }
 
-    /// The highest bits pick the shard; the index uses the lowest.
+    /// The highest bits choose the shard; the index uses the lowest.
     fn shard_of(&self, hash: u64) -> usize {
         let bits = self.shards.len().ilog2();
         hash.unbounded_shr(64 - bits) as usize
@@ -620,7 +620,7 @@ impl Objects {
         }
     }
 
-    /// Memory is tight when shards could not each open a segment soon.
+    /// Memory is tight when the shards could not each open a segment soon.
     fn is_tight(&self) -> bool {
         self.space.slabs_left() < 4 + self.shards.len() as i64 / 8
     }
@@ -663,7 +663,7 @@ impl Objects {
         Err(NoRoom)
     }
 
-    /// Looks at the items that are a request's part of making room: in its own shard, or in that whose turn it is.
+    /// Does a request's part of making room: in its own shard, or in the next shard in order.
     fn make_some_room(&self, mut shard: MutexGuard<'_, Shard>, now: Now) {
         let duty = self.duty(ITEMS_A_REQUEST, now);
         if shard.is_due(duty) {

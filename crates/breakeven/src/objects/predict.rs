@@ -1,13 +1,13 @@
-//! The effect of compression on small objects that lie in a cache today, from a sample of their keys and values.
+//! The effect of compression on the small objects of a present cache, from a sample of its keys and values.
 //!
-//! The sample goes the way that values go in the store: the same classes, the same dictionaries, the same chooser at
-//! the same prices ([`Coding`]). One value in five is kept from all of that, and each class is measured on those. Items
+//! The sample passes through the same code as values in the store: classes, dictionaries, and the chooser at the same
+//! prices ([`Coding`]). One value in five is kept from all of that, and each class is measured on these values. Items
 //! for each byte are sums of an item's bytes here and in memcached, by its own arithmetic of headers and chunks.
 //!
-//! How many gets more items would answer is a model and no measurement: popularity by Zipf, with the store holding the
-//! head. Where a memcached hit a share of its gets, the same requests hit that share times a ratio. It is the weight of
-//! the head of so many times as many keys over that of the old head. On the four loads of `peng2020/misses` that comes
-//! within 0.03 of the measured share.
+//! The gain in hits from more items is a model and no measurement: popularity by Zipf, with the store holding the head.
+//! If a memcached hit a share of its gets, the same requests hit that share times a ratio. The ratio is the weight of
+//! the larger head over that of the present one. On the four loads of `peng2020/misses` the model comes within 0.03 of
+//! the measured share.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ use crate::units::Seconds;
 const MEASURED_ONE_IN: usize = 5;
 /// Values of a class that are measured.
 const MEASURED_MAX: usize = 400;
-/// Bytes that are offered before the offer is looked at.
+/// Bytes that are offered before the learner processes them.
 const OFFERED_BYTES: usize = 128 << 10;
 /// The bytes of an item here beside key and stored bytes: its header, and its part of the index.
 const ITEM_BYTES: f64 = 8.0 + 14.2;
 const SLAB_BYTES: usize = 1 << 20;
-/// How popularity falls off: the exponent of most caches' studies and of YCSB.
+/// The decline of popularity: the exponent of most caches' studies and of YCSB.
 const POPULARITY: Access = Access::Zipf(0.99);
 
 /// A value of a cache with its key.
@@ -44,7 +44,7 @@ pub struct Sampled {
     pub value: Box<[u8]>,
 }
 
-/// A cache as it is used.
+/// A cache and its use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prospect {
     /// The memory it has; dictionaries take at most 2 % of it.
@@ -53,11 +53,11 @@ pub struct Prospect {
     pub miss_microseconds: u32,
     /// The share of dropped items that was fetched: the gain of an item in the place of saved bytes.
     pub fetched_share: f64,
-    /// Fetches for each value that is stored.
+    /// Fetches for each stored value.
     pub reads_per_write: f64,
     /// Whether dictionaries are trained.
     pub has_dictionaries: bool,
-    /// Of gets, the share that finds its item in memcached; none where it is not known, or memory is not full.
+    /// The share of gets that finds its item in memcached; `None` if unknown, or if memory is not full.
     pub hit_share: Option<f64>,
 }
 
@@ -77,8 +77,8 @@ impl Default for Prospect {
 /// The forecast for a class of values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassForecast {
-    /// The beginning of its keys, `-` for none and `*` for all further prefixes, and the longest value. Empty for the
-    /// rest, values that are too few.
+    /// The prefix of its keys, `-` for none and `*` for all further prefixes, and the longest value. Empty for the
+    /// rest, classes of too few values.
     pub name: String,
     /// Values of the sample.
     pub values: usize,
@@ -88,22 +88,23 @@ pub struct ClassForecast {
     pub value_bytes: f64,
     /// How it would be stored.
     pub method: Method,
-    /// Its method, or else the one that would pay first: the next four are of it. None where too few values are known.
+    /// Its method, or else the one that would pay first: the next four fields belong to it. `None` where too few values
+    /// are known.
     pub codec: Option<Method>,
-    /// Bytes that a value takes by it; values that it does not shrink count as they are.
+    /// Bytes of a value by it; values that do not shrink count raw.
     pub stored_bytes: f64,
     /// Core seconds to encode a value.
     pub encode: Seconds,
     /// Core seconds to decode one.
     pub decode: Seconds,
-    /// The cost of a miss from which it pays; none where it saves nothing.
+    /// The cost of a miss from which it pays; `None` where it saves nothing.
     pub pays_from: Option<Seconds>,
-    /// Values that this was measured on.
+    /// The number of measured values.
     pub measured: usize,
 }
 
 impl ClassForecast {
-    /// Bytes of a value as it would be stored.
+    /// Bytes of a value as the store would hold it.
     pub fn held_bytes(&self) -> f64 {
         match self.method {
             Method::STORE => self.value_bytes,
@@ -117,23 +118,23 @@ impl ClassForecast {
 pub struct Forecast {
     /// By class, those with the most bytes first.
     pub classes: Vec<ClassForecast>,
-    /// Items a GiB, as they would be stored.
+    /// Items a GiB, as the store would hold them.
     pub items_per_gib: f64,
     /// Items a GiB in the same store, none compressed.
     pub items_per_gib_raw: f64,
     /// Items a GiB in memcached.
     pub items_per_gib_memcached: f64,
-    /// The share of gets that would find its item in the same memory, by a model of popularity. None where the prospect
-    /// has none.
+    /// The share of gets that would find its item in the same memory, by a model of popularity. `None` if the prospect
+    /// has no hit share.
     pub hit_share: Option<f64>,
-    /// Core seconds to encode a million values as they would be stored, and to decode them for their fetches.
+    /// Core seconds to encode a million values as the store would, and to decode them for their fetches.
     pub core_seconds_per_million: f64,
 }
 
-/// Predicts the result of a cache that holds such keys and values.
+/// Predicts the result for a cache with such keys and values.
 ///
 /// # Errors
-/// [`Error::Invalid`] for an empty sample; those of compressing.
+/// [`Error::Invalid`] for an empty sample; errors of compressing.
 pub fn predict(sample: &[Sampled], prospect: &Prospect) -> Result<Forecast> {
     if sample.is_empty() {
         return Err(Error::invalid(
@@ -193,7 +194,7 @@ pub fn predict(sample: &[Sampled], prospect: &Prospect) -> Result<Forecast> {
     })
 }
 
-/// Returns the share of gets that find their item among so many items, where a share was found among so many before.
+/// Returns the share of gets that find their item among so many items, from the share found among so many before.
 fn hit_share(share: f64, [before, after]: [f64; 2]) -> f64 {
     let head = |cached_buffers: f64| {
         POPULARITY.hit_ratio(&Coverage {
@@ -239,9 +240,9 @@ fn is_measured(number: usize) -> bool {
     number.is_multiple_of(MEASURED_ONE_IN)
 }
 
-/// Shows the values to the learner, until it has nothing more to do.
+/// Shows the values to the learner, until it has no more work.
 fn learn(coding: &Coding, sample: &[Sampled], tally: &Tally) -> Result<()> {
-    // Nothing is stored here: memory is not short.
+    // Nothing is stored here, so memory is not short.
     let space = Space::new(1 << 40, SLAB_BYTES, 0)?;
     let mut offered = 0;
     for (number, Sampled { key, value }) in sample.iter().enumerate() {
@@ -301,8 +302,7 @@ fn unknown(name: String) -> ClassForecast {
     }
 }
 
-/// Measures how a class would be encoded, or else the method that would pay first, on values that nothing has learned
-/// from.
+/// Measures the encoding of a class, or else the method that would pay first, on values that nothing has learned from.
 fn measure(
     forecast: &mut ClassForecast,
     values: &[&[u8]],
@@ -318,7 +318,7 @@ fn measure(
     demand.follow(tally);
     let worth_for_a_second = demand.worth_of_byte(Seconds(1.0));
     let tried = |form: &Arc<Form>| {
-        // The first time makes tables and warms caches.
+        // The first pass makes tables and warms caches.
         form::time(form, encodable.iter().copied());
         let found = form::time(form, encodable.iter().copied());
         let each = |of_all: f64| of_all / found.values as f64;
@@ -356,7 +356,7 @@ fn measure(
 }
 
 /// The bytes that memcached takes for an item: header, CAS, the ends of key and value, and a pointer of its table. The
-/// item lies in the smallest chunk that is large enough, each 1.25 times the one before (its default).
+/// item lies in the smallest chunk that is large enough; each size is 1.25 times the one before (its default).
 fn memcached_bytes(key_bytes: usize, value_bytes: usize) -> usize {
     let item_bytes = 48 + 8 + key_bytes + 1 + value_bytes + 2;
     let mut chunk_bytes = 96;
@@ -416,7 +416,7 @@ mod tests {
         assert!((1.1..1.4).contains(&gain), "{found:?}");
         assert!(found.items_per_gib_raw > found.items_per_gib_memcached);
         assert_eq!(found.hit_share, None);
-        // Half of the values are encoded, and decoded twice each.
+        // Half of the values are encoded, and each of these is decoded twice.
         let work = 1e6 * (user.encode.0 + 2.0 * user.decode.0) / 2.0;
         let said = found.core_seconds_per_million;
         assert!((said - work).abs() < 1e-9 * work && work > 0.0, "{found:?}");

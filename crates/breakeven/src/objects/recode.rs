@@ -1,8 +1,8 @@
-//! Items on the move: their values are encoded as their class is now, however they were before.
+//! Items on the move: their values are encoded as their class is now, from any earlier form.
 //!
-//! A value that is decoded for readers as often as holding it raw would have cost is stored raw again. Nobody counts
-//! that. Each decoding does so with the chance of one in so many, which has the same effect (as a skier who rents draws
-//! the day on which to buy, Karlin et al. 1990).
+//! A value is stored raw again when its decodings have cost as much as holding it raw would have. Nothing counts them.
+//! Each decoding causes it with a chance of one in so many, which has the same effect. A skier who rents draws the day
+//! on which to buy in the same way (Karlin et al. 1990).
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::decide::Written;
 use crate::decide::holdout::{self, Holdout, Measured};
 use crate::units::{Joules, Seconds};
 
-/// Of values that leave the fresh queue one in so many is offered as a sample, where the class is known.
+/// One in so many of the values that leave the fresh queue is offered as a sample, where the class is known.
 const OFFERED_ONE_IN: u32 = 8;
 
 /// The plan for a value.
 enum Wanted {
-    /// It stays as it is: nothing is known of its class, or it is never encoded.
+    /// The value stays unchanged: nothing is known of its class, or it is never encoded.
     AsIs,
     Raw,
     Form(Arc<Form>),
@@ -37,7 +37,7 @@ struct Recoded<'a> {
 }
 
 impl Shard {
-    /// Takes over the decisions on classes made meanwhile.
+    /// Takes over new decisions on classes.
     pub fn follow(&mut self) {
         let Some(coding) = &self.coding else { return };
         if coding.version() != self.plan.version {
@@ -45,7 +45,7 @@ impl Shard {
         }
     }
 
-    /// Moves an item to the end of a queue, its value encoded as its class is now. False if there is no slab.
+    /// Moves an item to the end of a queue, and encodes its value as its class is now. False if there is no slab.
     pub fn move_to(&mut self, found: Found, queue: Queue, frequency: u8, now: u32) -> bool {
         let key_bytes = usize::from(found.header.key_bytes);
         let bytes = key_bytes + found.header.stored.inline_bytes();
@@ -133,7 +133,7 @@ impl Shard {
         }
     }
 
-    /// Enters a value that left the fresh queue in the ledger, and the cost of both choices if it is drawn.
+    /// Enters a value that left the fresh queue in the ledger, with the cost of both choices if it is drawn.
     fn sample(&mut self, class: Option<u16>, key: &[u8], value: &[u8], stored: Stored) {
         let plan = Arc::clone(&self.plan);
         let Some((class, plan)) = class.and_then(|class| Some((class, plan.of(class)?))) else {
@@ -172,7 +172,7 @@ impl Shard {
             .wrote(class, &decision, &written, sampled.as_ref());
     }
 
-    /// Counts a decoding, and stores the value raw again if that is drawn.
+    /// Counts a decoding; stores the value raw again if that is drawn.
     pub fn after_decoding(&mut self, key: Key<'_>, found: Found, value: &[u8], now: u32) {
         self.stats.decoded += 1;
         let form = self.form_of(&found).expect("an encoded item has a form");
@@ -198,7 +198,7 @@ impl Shard {
             stored: [value, &[]],
             form: None,
         };
-        // Without room it stays as it is.
+        // Without room it stays unchanged.
         let Some(place) = self.log.append((Queue::Hot, Purpose::New), content, now) else {
             return;
         };
@@ -212,7 +212,7 @@ impl Shard {
     }
 }
 
-/// Brings a value from the form it has to the one that is wanted.
+/// Brings a value from its present form to the wanted one.
 fn recode<'a>(
     bench: &'a mut Bench,
     was: &Option<Arc<Form>>,

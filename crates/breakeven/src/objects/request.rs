@@ -1,7 +1,7 @@
 //! The requests to the store, and its answers.
 
-/// The caller's clock: seconds since some moment of its own before which nothing was stored, as memcached's
-/// relative time. It never goes back.
+/// The caller's clock: seconds since a moment of its own, before which nothing was stored. memcached's relative time is
+/// the same. It never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
     /// Seconds; at least 1.
@@ -17,11 +17,11 @@ pub enum StoreMode {
     Add,
     /// If something is there.
     Replace,
-    /// Behind the value that is there, whose flags and end stay.
+    /// Behind the present value, whose flags and end stay.
     Append,
-    /// Before the value that is there.
+    /// Before the present value.
     Prepend,
-    /// If the item there has this CAS.
+    /// If the present item has this CAS.
     Cas(u64),
 }
 
@@ -38,14 +38,14 @@ pub struct Store<'a> {
     pub expires: Option<u32>,
     /// The value.
     pub value: &'a [u8],
-    /// The CAS it is to have. Default: the next one.
+    /// Its new CAS. Default: the next one.
     pub cas_new: Option<u64>,
-    /// With [`StoreMode::Cas`]: a CAS below the one there stores the value marked stale, with the end that was set
+    /// With [`StoreMode::Cas`]: a CAS below the present one stores the value marked stale, with the end that was set
     /// before. Default false.
     pub invalidates: bool,
-    /// With append and prepend: stores the value where nothing is there. Default false.
+    /// With append and prepend: stores the value if there is no item. Default false.
     pub vivifies: bool,
-    /// A condition beside the mode's: the item there has this CAS. Default none.
+    /// A condition beside the mode's: the present item has this CAS. Default none.
     pub cas: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Store<'a> {
 /// The outcome of a request to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
-    /// It is stored, with this CAS.
+    /// The value is stored, with this CAS.
     Stored {
         /// The new CAS.
         cas: u64,
@@ -78,9 +78,9 @@ pub enum StoreOutcome {
     NotStored,
     /// Another CAS is there.
     Exists,
-    /// Nothing is there to compare with.
+    /// There is no item to compare with.
     NotFound,
-    /// Key and value are longer than an item may be. The old item is gone where the mode was to replace it.
+    /// Key and value are longer than an item may be. The old item is gone if the mode was to replace it.
     TooLarge,
     /// There is no room, and none can be made.
     OutOfMemory,
@@ -91,7 +91,7 @@ pub enum StoreOutcome {
 pub struct Fetch {
     /// Sets the end of the item: the outer `None` leaves it, the inner means never.
     pub touch: Option<Option<u32>>,
-    /// Where nothing is there: stores an empty value with this end, and gives the caller the win.
+    /// If there is no item, stores an empty value with this end, and gives the caller the win.
     pub vivify: Option<Option<u32>>,
     /// Gives the win to one caller if fewer seconds than this are left.
     pub recache_below_seconds: Option<u32>,
@@ -103,21 +103,21 @@ pub struct Fetch {
     pub leaves_access: bool,
 }
 
-/// Whether the caller is the one to bring a new value.
+/// Whether the caller has to bring a new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Win {
     /// Nobody is asked to.
     None,
-    /// The caller is, from now on.
+    /// The caller has to, from now on.
     Won,
     /// Somebody was asked before.
     Taken,
 }
 
-/// An item as it is found.
+/// A found item.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemRef<'a> {
-    /// The value, decoded; empty where it was not asked for.
+    /// The value, decoded; empty if it was not requested.
     pub value: &'a [u8],
     /// Bytes of the value.
     pub value_bytes: usize,
@@ -129,11 +129,11 @@ pub struct ItemRef<'a> {
     pub expires: Option<u32>,
     /// Whether it was fetched before.
     pub is_fetched: bool,
-    /// The second of the last access before this one, or when it was stored.
+    /// The second of the last access before this one, or of storing.
     pub last_access: u32,
     /// Whether it was marked stale.
     pub is_stale: bool,
-    /// Whether the caller is to bring a new value.
+    /// Whether the caller has to bring a new value.
     pub win: Win,
     /// Whether it was stored by this very fetch.
     pub is_vivified: bool,
@@ -142,7 +142,7 @@ pub struct ItemRef<'a> {
 }
 
 impl ItemRef<'_> {
-    /// Returns the seconds that are left; `None` for ever.
+    /// Returns the remaining seconds; `None` for ever.
     pub fn seconds_left(&self, now: Now) -> Option<u32> {
         self.expires
             .map(|expires| expires.saturating_sub(now.seconds))
@@ -180,9 +180,9 @@ pub struct Count {
     pub delta: u64,
     /// Downwards, where it stops at 0; upwards it wraps at 2^64.
     pub is_decrement: bool,
-    /// Stores this number where nothing is there, with an end. Default none.
+    /// If there is no item, stores this number, with an end. Default none.
     pub initial: Option<(u64, Option<u32>)>,
-    /// Only if the item there has this CAS. Default none.
+    /// Only if the present item has this CAS. Default none.
     pub cas: Option<u64>,
     /// The CAS it gets. Default: the next one.
     pub cas_new: Option<u64>,
@@ -228,9 +228,9 @@ pub enum CountOutcome {
     },
     /// Nothing is there.
     NotFound,
-    /// The value there is no number.
+    /// The present value is not a number.
     NotNumeric,
-    /// The item there has another CAS.
+    /// The present item has another CAS.
     Exists,
     /// There is no room for its new digits.
     OutOfMemory,
@@ -247,14 +247,14 @@ pub enum TouchOutcome {
     OutOfMemory,
 }
 
-/// Counts of the store since it was made or reset; those of the present first.
+/// Counts of the store since it began or was reset; those of the present come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectsStats {
-    /// Items that are there, expired ones that were not met yet among them.
+    /// Present items, with expired ones that were not yet found.
     pub items: u64,
-    /// Bytes of their keys and values and headers as stored.
+    /// Stored bytes of their keys, values and headers.
     pub bytes: u64,
-    /// Bytes of their keys and values as the client knows them.
+    /// Bytes of their keys and values for the client.
     pub bytes_logical: u64,
     /// Items stored in an encoded form.
     pub encoded_items: u64,
@@ -278,7 +278,7 @@ pub struct ObjectsStats {
     pub hot_slabs: u64,
     /// Items that were stored.
     pub items_total: u64,
-    /// Fetches, of items that were there and others.
+    /// Fetches, of present items and others.
     pub fetches: u64,
     /// Items that were dropped before their end to make room.
     pub evictions: u64,
@@ -288,7 +288,7 @@ pub struct ObjectsStats {
     pub expired: u64,
     /// Of these, items that nobody fetched.
     pub expired_unfetched: u64,
-    /// Items that somebody asked for by their key past their end.
+    /// Items that were requested by their key past their end.
     pub asked_expired: u64,
     /// Items that were moved to another segment.
     pub moved: u64,
@@ -298,9 +298,9 @@ pub struct ObjectsStats {
     pub decoded: u64,
     /// Items that are stored raw again because they were decoded often.
     pub promoted: u64,
-    /// Items that had come to the end of their queue.
+    /// Items that reached the end of their queue.
     pub judged: u64,
-    /// Of these, items that had been fetched meanwhile.
+    /// Of these, items that were fetched before.
     pub judged_fetched: u64,
     /// Bytes of dictionaries, their prepared forms and the samples they are trained on.
     pub dictionary_bytes: u64,
@@ -334,7 +334,7 @@ impl ObjectsStats {
         self.judged_fetched += other.judged_fetched;
     }
 
-    /// Begins the counts of the past again.
+    /// Sets the counts of the past back to zero.
     pub(super) fn reset(&mut self) {
         let present = *self;
         *self = ObjectsStats {

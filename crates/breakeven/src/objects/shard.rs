@@ -1,7 +1,7 @@
 //! One shard: its index over its log, and every operation on one key.
 //!
-//! The holder of a shard's lock calls these. An operation that lacks a slab changes nothing and says so; room is made
-//! by [`Shard::work`] (`evict.rs`), here or in another shard.
+//! The holder of a shard's lock calls these. An operation that lacks a slab changes nothing and reports it.
+//! [`Shard::work`] then makes room (`evict.rs`), here or in another shard.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const SCRATCH_BYTES_KEPT: usize = 64 << 10;
 /// more for flags.
 const ITEM_BYTES_JUDGED: usize = 48 + 8 + 1 + 2;
 
-/// Says whether an item is longer than one may be, as memcached counts.
+/// Returns whether an item is too long, by memcached's count.
 pub(super) fn is_too_large(
     key_bytes: usize,
     value_bytes: usize,
@@ -68,20 +68,20 @@ pub(super) struct Shard {
     scratch: Vec<u8>,
     /// An item on the move.
     pub moving: Vec<u8>,
-    /// Where the emptying of a segment stands, and whether its items stay as they are.
+    /// The position in a segment that is being emptied, and whether its items stay unchanged.
     pub cursor: u32,
     pub is_tidying: bool,
-    /// Segments that grew old; some are looked at.
+    /// Segments that aged; some are looked at.
     pub aged: u32,
-    /// The second up to which segments past their end were looked for.
+    /// The second up to which expired segments were searched for.
     pub expiry_scanned: u32,
     /// The state of the hash by which items on the move find their slot.
     pub hash: super::Hasher,
-    /// The source of encodings, and its last plan; none where nothing is encoded.
+    /// The source of encodings, and its last plan; `None` where nothing is encoded.
     pub coding: Option<Arc<Coding>>,
     pub plan: Arc<Plan>,
     pub books: Books,
-    /// Values that pass before one is shown to the learner.
+    /// The values until the next one for the learner.
     pub offers_in: u32,
     /// A state of xorshift32 (Marsaglia 2003), never 0.
     draws: u32,
@@ -127,7 +127,7 @@ impl Shard {
         self.charged_bytes = bytes;
     }
 
-    /// Does the work due at this second: a flush that was asked for before.
+    /// Does the work that is due at this second: an earlier flush.
     pub fn begin(&mut self, now: u32) {
         if self.flush_at != 0 && self.flush_at <= now {
             self.flush_at = 0;
@@ -135,14 +135,14 @@ impl Shard {
         }
     }
 
-    /// Lets everything go that is stored before this second.
+    /// Drops everything that is stored before this second.
     pub fn flush_at(&mut self, at: u32, now: u32) {
         self.flush_at = at.max(1);
         self.begin(now);
     }
 
     fn clear(&mut self) {
-        // The old one goes first: there may be address space for no other.
+        // The old one goes first: there may be no address space for both.
         self.index = Index::default();
         self.index = Index::new();
         self.log = Log::new(Arc::clone(&self.space), self.log.cas);
@@ -189,7 +189,7 @@ impl Shard {
         self.stats.bytes -= self.log.kill(found.place) as u64;
     }
 
-    /// Takes an item out of the counts that do not depend on where it lies.
+    /// Takes an item out of the counts that do not depend on its place.
     fn uncount(&mut self, header: &Header) {
         self.stats.items -= 1;
         self.stats.bytes_logical -= logical_bytes(header);
@@ -215,7 +215,7 @@ impl Shard {
         match (store.mode, &old) {
             (StoreMode::Set, _) | (StoreMode::Add, None) | (StoreMode::Replace, Some(_)) => {}
             (StoreMode::Add, Some(old)) => {
-                // The field's server counts it as an access.
+                // The field's server counts this as an access.
                 self.index.touch(old.spot);
                 return Ok(StoreOutcome::NotStored);
             }
@@ -274,7 +274,7 @@ impl Shard {
         joined
     }
 
-    /// Appends an item, in a chain if it is longer than a slab takes, and lets the index point to it.
+    /// Appends an item, in a chain if it is longer than a slab holds, and lets the index point to it.
     fn put(
         &mut self,
         key: Key<'_>,
@@ -473,7 +473,7 @@ impl Shard {
         result
     }
 
-    /// Sets the end of an item, which moves if its header has no place for one.
+    /// Sets the end of an item, which moves if its header has no field for one.
     fn set_end(
         &mut self,
         key: Key<'_>,
@@ -555,7 +555,8 @@ impl Shard {
         let Some(mut found) = self.find(key, now) else {
             return self.count_new(key, count, now);
         };
-        // In the field's server an empty value is no number with any CAS. Any other value has its CAS compared first.
+        // In the field's server an empty value is not a number, with any CAS. For other values the CAS is compared
+        // first.
         if found.header.stored.raw_bytes() == 0 {
             return Ok(CountOutcome::NotNumeric);
         }
@@ -575,7 +576,7 @@ impl Shard {
         };
         let width = digits.len();
         digits = number.to_string().into_bytes();
-        // A number that gets shorter is followed by spaces, as the field's server has it.
+        // A number that gets shorter is padded with spaces, as in the field's server.
         digits.resize(digits.len().max(width), b' ');
         let mut header = found.header;
         header.cas = self.next_cas(count.cas_new);
@@ -587,7 +588,7 @@ impl Shard {
         };
         header.access = now;
         if digits.len() > width {
-            // As in the field's server, an item that grows is another one: nobody fetched it, and it is not stale.
+            // As in the field's server, an item that grows is a new one: not fetched, and not stale.
             header.bits = 0;
         }
         if found.header.stored == header.stored && self.log.fits_over(found.place, &header) {
@@ -609,7 +610,7 @@ impl Shard {
         })
     }
 
-    /// Counts where there is no item: the initial number is stored, if one was given.
+    /// Counts without an item: the initial number is stored, if there is one.
     fn count_new(&mut self, key: Key<'_>, count: &Count, now: u32) -> Result<CountOutcome, NoRoom> {
         let Some((number, expires)) = count.initial else {
             return Ok(CountOutcome::NotFound);
@@ -677,7 +678,7 @@ impl Shard {
         }
     }
 
-    /// Returns the counts, with those of the present.
+    /// Returns the counts, together with those of the present.
     pub fn stats(&self) -> ObjectsStats {
         ObjectsStats {
             index_bytes: self.index.memory_bytes() as u64,

@@ -1,7 +1,7 @@
 //! The memory of all shards together: slabs of the arena, and the lists beside them.
 //!
-//! Everything counts against one limit: slabs, indexes, lists of segments. Growth on the heap lowers the number of
-//! slabs there may be.
+//! Slabs, indexes and lists of segments all count against one limit. Growth on the heap lowers the allowed number of
+//! slabs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::arena::{Arena, ArenaOptions, Slab};
 use crate::error::Result;
 
-/// Slabs that only items on the move may take, so that a segment can be emptied when all else is full.
+/// Slabs that only moving items may take, so that a segment can be emptied when all else is full.
 const RESERVED_SLABS: u64 = 4;
 
 /// The bytes of the arena's lists for each slab, with room for reserved slabs.
@@ -20,7 +20,7 @@ const ARENA_SLAB_BYTES: u64 = 48;
 pub(super) enum Purpose {
     /// A new item.
     New,
-    /// An item that moves, so that memory is freed soon.
+    /// A moving item, so that memory is freed soon.
     Moved,
 }
 
@@ -46,7 +46,7 @@ impl Drop for Room {
 }
 
 impl Space {
-    /// Of the slabs the first few are not taken in huge pages: each shard begins one, and few items fill none.
+    /// The first few slabs are not taken in huge pages: each shard begins one, and few items do not fill it.
     pub fn new(memory_bytes: u64, slab_bytes: usize, first_slabs: u64) -> Result<Arc<Space>> {
         let options = ArenaOptions {
             slab_bytes,
@@ -70,7 +70,7 @@ impl Space {
         self.memory_bytes.load(Relaxed)
     }
 
-    /// Returns the bytes that are held: slabs and heap.
+    /// Returns the held bytes: slabs and heap.
     pub fn held_bytes(&self) -> u64 {
         let arena = self.arena.stats();
         self.heap_bytes.load(Relaxed) + arena.mapped_bytes + arena.bookkeeping_bytes
@@ -87,7 +87,7 @@ impl Space {
         self.memory_bytes().saturating_sub(books) / slab_bytes
     }
 
-    /// Returns slabs that new items may still take; negative where the limit was lowered.
+    /// Returns the slabs that new items may still take; negative where the limit was lowered.
     pub fn slabs_left(&self) -> i64 {
         let out = (self.slabs_out.load(Relaxed) + RESERVED_SLABS) as i64;
         self.slabs_max() as i64 - out
@@ -135,7 +135,7 @@ impl Space {
     }
 
     fn bound_arena(&self) {
-        // The budget holds whether or not locked memory could be given back.
+        // The budget holds even if locked memory could not be given back.
         let _ = self
             .arena
             .set_budget(self.slabs_max() * self.slab_bytes as u64);

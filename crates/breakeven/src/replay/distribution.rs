@@ -1,9 +1,9 @@
-//! How costs of accesses are spread: counts in buckets of about 3 %, whatever the unit.
+//! The distribution of access costs: counts in buckets of about 3 %, in any unit.
 #![deny(unsafe_code)]
 
 use std::collections::BTreeMap;
 
-/// Bits of a double below those that number its bucket: five bits of the fraction are kept.
+/// Bits of a double below its bucket number: five bits of the fraction are kept.
 const DROPPED_BITS: u32 = 47;
 
 /// Costs of accesses by size, each to within 1.6 %.
@@ -27,7 +27,7 @@ impl CostDistribution {
         }
     }
 
-    /// Returns the cost that this share of all accesses do not exceed; 0 of none.
+    /// Returns the cost that this share of all accesses do not exceed; 0 without accesses.
     ///
     /// # Panics
     ///
@@ -54,8 +54,8 @@ impl CostDistribution {
         self.free + self.counts.values().sum::<u64>()
     }
 
-    /// Returns the upper end of each bucket that is not empty with its accesses, in rising order; those
-    /// that cost nothing stand first at 0.
+    /// Returns the upper end of each non-empty bucket with its accesses, in rising order; accesses without cost stand
+    /// first at 0.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let free = (self.free > 0).then_some((0.0, self.free));
         let dear = self.counts.iter();

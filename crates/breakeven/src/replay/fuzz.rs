@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use super::trace::{FORMATS, Request, TraceFormat};
 
-/// An error that is longer shows more of the input than a person reads.
+/// A longer error shows more of the input than a person reads.
 const ERROR_BYTES_MAX: usize = 1000;
 
 /// Reads any bytes as a trace: the form, then the bytes. A trace that is read and written again in that form is read
-/// the same. A refusal says why in a line or two.
+/// the same. A refusal gives the reason in a line or two.
 pub fn fuzz_trace(data: &[u8]) {
     let Some((&form, bytes)) = data.split_first() else {
         return;

@@ -1,9 +1,9 @@
-//! Replay: a trace over real pages, to see what a policy of the cache would have cost.
+//! Replay: a trace over real pages, to find the cost of a policy of the cache.
 //!
-//! Keys of the trace are bound to pages, so that data are as compressible as real data are and the same at each access.
-//! Codecs run and are timed. With a [`Source`] in memory a miss copies its page and is charged the declared time, so no
-//! device is needed and none disturbs. With one in files it reads its page past the page cache and takes the real time.
-//! The rest of the loop's processor time is reported beside it.
+//! Keys of the trace are bound to pages. So data are as compressible as real data, and the same at each access. Codecs
+//! run and are timed. With a [`Source`] in memory, a miss copies its page and is charged the declared time, so no
+//! device is needed and none disturbs. With a source in files, a miss reads its page past the page cache and takes the
+//! real time. The rest of the loop's processor time is reported beside it.
 #![deny(unsafe_code)]
 
 mod distribution;
@@ -39,7 +39,7 @@ mod predict_test;
 #[cfg(test)]
 mod regimes_test;
 
-/// Pages that keys are bound to.
+/// The pages for keys.
 #[derive(Clone, Debug)]
 pub struct Contents {
     bytes: Vec<u8>,
@@ -47,11 +47,11 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Cuts bytes into pages; what is left at the end is not used.
+    /// Cuts bytes into pages; a rest at the end is not used.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if they are not one page long, or pages have no bytes.
+    /// [`Error::Invalid`] if there is not one whole page, or pages have no bytes.
     pub fn new(bytes: Vec<u8>, page_bytes: usize) -> Result<Contents> {
         if page_bytes == 0 || bytes.len() < page_bytes {
             let reason = format!("{} bytes are no page of {page_bytes}", bytes.len());
@@ -70,18 +70,17 @@ impl Contents {
         self.page_bytes
     }
 
-    /// Returns the page of a key, always the same; which one has nothing to do with how hot the key
-    /// is.
+    /// Returns the page of a key, always the same; it is independent of the key's popularity.
     pub fn page(&self, key: u64) -> &[u8] {
         let page = page_of(key, self.page_count()) as usize;
         &self.bytes[page * self.page_bytes..][..self.page_bytes]
     }
 }
 
-/// Where pages come from when they are missed.
+/// The source of missed pages.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
-    /// From memory: a miss copies its page and is charged this.
+    /// From memory: a miss copies its page and is charged this time.
     Charged(&'a Contents, MissTime),
     /// From files: a miss reads its page.
     Read(&'a PageFiles),
@@ -97,10 +96,10 @@ impl Source<'_> {
     }
 }
 
-/// Seconds that accesses took, whatever a second costs; a raw hit counts none.
+/// Seconds of the accesses, at any price of a second; a raw hit counts none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReplaySeconds {
-    /// Misses: as declared, or as reading took.
+    /// Misses: the declared time, or that of reading.
     pub miss: f64,
     /// Compressing.
     pub encode: f64,
@@ -126,7 +125,7 @@ pub struct Replayed {
     pub seconds: ReplaySeconds,
     /// The times of single accesses, in seconds.
     pub distribution: CostDistribution,
-    /// Where the shard's bytes were at the end.
+    /// The shard's bytes at the end, by place.
     pub memory: ShardMemory,
     /// The arm in force at the end.
     pub arm: Arm,
@@ -136,7 +135,7 @@ pub struct Replayed {
     pub core: Seconds,
 }
 
-/// A replay that goes on piece by piece.
+/// A replay in pieces.
 ///
 /// # Example
 ///
@@ -158,7 +157,7 @@ pub struct Replayed {
 /// ```
 pub struct Replay<'a> {
     source: Source<'a>,
-    /// Hashes as a cache does, but by one seed: what the hash decides is then the same in each replay.
+    /// It hashes like a cache, but with one seed, so that hash-dependent decisions are the same in each replay.
     shard: Shard<u64, FixedState>,
     bench: Bench,
     core_price: f64,
@@ -166,13 +165,13 @@ pub struct Replay<'a> {
     miss_seconds: f64,
     /// The buffer for reading a page.
     buffer: AlignedBuffer,
-    /// The mark of each key's page that was read last.
+    /// The mark of each key's page at its last read.
     marks: HashMap<u64, Mark>,
     distribution: CostDistribution,
     core: Seconds,
 }
 
-/// Bytes of a page that tell it from another without reading all of it.
+/// Bytes of a page that distinguish it from another without reading all of it.
 type Mark = [u8; 3];
 
 fn mark(page: &[u8]) -> Mark {
@@ -184,7 +183,7 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Shard::new`]; [`Error::Invalid`] for a core second that costs nothing.
+    /// As [`Shard::new`]; [`Error::Invalid`] for a core second without cost.
     pub fn new(source: Source<'a>, options: ShardOptions) -> Result<Replay<'a>> {
         let core_price = options.prices.per_core_second;
         if !(core_price.is_finite() && core_price > 0.0) {
@@ -214,7 +213,7 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     ///
-    /// Errors of reading a page; [`Error::Corrupt`] if a block is not its page, which is a bug.
+    /// Errors of reading a page; [`Error::Corrupt`] if a block differs from its page, which is a bug.
     pub fn run(&mut self, keys: impl IntoIterator<Item = u64>) -> Result<()> {
         let begun = thread_cpu();
         let outcome = keys.into_iter().try_for_each(|key| self.access(key));
@@ -262,7 +261,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// The time of the accesses so far: all that is not a miss is core time at its price.
+    /// The time of the accesses so far: all time but that of misses is core time at its price.
     fn seconds(&self) -> ReplaySeconds {
         let stats = self.shard.stats();
         ReplaySeconds {
@@ -273,7 +272,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Returns how it went so far.
+    /// Returns the results so far.
     pub fn so_far(&self) -> Replayed {
         Replayed {
             stats: *self.shard.stats(),
@@ -351,7 +350,7 @@ mod tests {
         let per_miss = raw.stats.miss_cost / raw.stats.misses as f64;
         assert!((per_miss - 10e-3).abs() < 1e-9, "{per_miss}");
         println!("raw-only {:?}\nadaptive {:?}", raw.stats, adaptive.stats);
-        // The codecs' times are real, but a miss is a thousand times as dear as they are.
+        // The codecs' times are real, but a miss costs a thousand times as much.
         assert!(adaptive.arm.compressed_share > 0.0 && adaptive.stats.packed_hits > 1000);
         assert!(adaptive.stats.cost() < 0.8 * raw.stats.cost());
         let (gain, raw_only) = adaptive.gain.expect("a gain");
@@ -366,7 +365,7 @@ mod tests {
         assert_eq!(found.arm, Arm::RAW_ONLY);
     }
 
-    /// The dear resource decides; the times are reported in seconds all the same.
+    /// The dear resource decides, but the times are reported in seconds.
     #[test]
     fn prices_decide_and_seconds_are_told() {
         let found = |per_waiting_second: f64| {
@@ -429,7 +428,7 @@ mod tests {
             stats.misses
         });
         assert!(misses[1] < misses[0], "{misses:?}");
-        // A file that changes is no damage of the cache: the last read counts.
+        // A changed file is no damage of the cache: the last read counts.
         let mut replay =
             Replay::new(Source::Read(&files), options(Policy::Static(arm))).expect("a shard");
         replay.run(keys()).expect("replayed");
@@ -437,12 +436,13 @@ mod tests {
             .expect("written");
         replay.run(keys()).expect("replayed");
         file.truncate(0).expect("cut");
-        // Keys that were not asked for yet.
+        // Keys without earlier accesses.
         let found = replay.run(600..1200);
         assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
     }
 
-    /// Times differ. Of few blocks it shows at once which of their ghosts push others out, which the hash decides.
+    /// Only times differ. With few blocks it shows at once which of their ghosts displace others, and the hash decides
+    /// that.
     #[test]
     fn a_replay_repeats() {
         let contents = contents(300);

@@ -1,19 +1,19 @@
-//! The bound that no cache can beat on a trace, compressed or not, knowing the future. Also the best contents that
-//! never change.
+//! The bound that no cache can beat on a trace, even with compression and knowledge of the future. Also the best
+//! contents that never change.
 //!
 //! Between two accesses of a block a cache may keep it raw, keep it compressed, or drop it. Keeping it costs bytes for
-//! as long as the interval lasts; it saves a miss less, if compressed, a restoration. A cache of M bytes has at most M
-//! times the length of the trace to give away. Take the best intervals by saving per byte and time, as long as there is
-//! room, and the last one in part. They save at least as much as any cache can. The bytes need not fit at each moment,
-//! only on average; compressing is free, and eviction knows the future.
+//! the length of the interval. It saves a miss, less a restoration if the block is compressed. A cache of M bytes has
+//! at most M times the length of the trace to spend. Take the best intervals by saving per byte and time while there is
+//! room, and a part of the last one. They save at least as much as any cache can. The bytes must fit only on average
+//! and not at each moment. Compressing is free, and eviction knows the future.
 //!
 //! Source: Berger, Beckmann and Harchol-Balter 2018, *Practical Bounds on Optimal Caching with Variable Object Sizes*,
 //! section 5 (PFOO-L). The choice of compressed form is ours. It makes each interval a step of a multiple-choice
-//! knapsack; the relaxation is solved greedily on the convex hull of its choices (Sinha and Zoltners 1979).
+//! knapsack. The relaxation is solved greedily on the convex hull of its choices (Sinha and Zoltners 1979).
 //!
-//! No cache knows when a block is asked for again. A cache may learn how often it is asked for. Where accesses are
-//! independent of each other, there is nothing else to know. Then none can do better than to hold the blocks that save
-//! most, raw or compressed, and never to change them. Source: Aho, Denning and Ullman 1971, for blocks of one size.
+//! No cache knows the next access of a block, but a cache may learn how frequent they are. If accesses are independent
+//! of each other, there is nothing else to know. Then no cache does better than one that always holds the blocks that
+//! save most, raw or compressed. Source: Aho, Denning and Ullman 1971, for blocks of one size.
 #![deny(unsafe_code)]
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 /// The bytes and the cost of a trace's blocks, all the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockCosts {
-    /// Bytes of a block as it is.
+    /// Bytes of a raw block.
     pub raw_bytes: f64,
     /// Bytes of a block compressed.
     pub packed_bytes: f64,
@@ -31,14 +31,14 @@ pub struct BlockCosts {
     pub decode: f64,
 }
 
-/// A step of one interval, or of one block: so much saved for so many bytes times accesses, or bytes.
+/// A step of one interval, or of one block: a saving, and its bytes times accesses, or bytes.
 struct Step {
     saved: f64,
     volume: f64,
 }
 
-/// Returns a cost that no cache of `memory_bytes` can go below on these accesses, whatever it
-/// compresses, in the unit of the costs.
+/// Returns a lower bound for the cost of any cache of `memory_bytes` on these accesses, with any use of compression, in
+/// the unit of the costs.
 ///
 /// # Cost
 ///
@@ -64,9 +64,9 @@ pub fn least_cost(keys: &[u64], costs: &BlockCosts, memory_bytes: f64) -> f64 {
     keys.len() as f64 * costs.miss - most_saved(steps, room)
 }
 
-/// Returns the cost of these accesses if the memory holds the same blocks from their first access to the end, in the
-/// forms that cost least. It is the best for a cache that knows how often each block is asked for, and not when.
-/// Compressing is free, and part of a block may be held.
+/// Returns the cost of these accesses if the memory holds the same blocks from their first access to the end, in their
+/// cheapest forms. This is the best for a cache that knows how often each block is asked for, but not when. Compressing
+/// is free, and part of a block may be held.
 ///
 /// # Cost
 ///
@@ -92,7 +92,7 @@ pub fn least_cost_of_fixed_contents(keys: &[u64], costs: &BlockCosts, memory_byt
     keys.len() as f64 * costs.miss - most_saved(steps, memory_bytes)
 }
 
-/// Returns what the best steps save together that there is room for, the last one in part.
+/// Returns the joint saving of the best steps that fit, the last one in part.
 fn most_saved(mut steps: Vec<Step>, mut room: f64) -> f64 {
     let worth = |step: &Step| step.saved / step.volume.max(f64::MIN_POSITIVE);
     steps.sort_by(|one, other| worth(other).total_cmp(&worth(one)));
@@ -108,8 +108,8 @@ fn most_saved(mut steps: Vec<Step>, mut room: f64) -> f64 {
     saved
 }
 
-/// Adds those choices of a block that lie on their convex hull: compressed, then raw instead; or raw at once. The block
-/// is asked for again `count` times while it is held for `length`.
+/// Adds the choices of a block on their convex hull: compressed, then raw instead; or raw at once. The block is asked
+/// for again `count` times while it is held for `length`.
 fn add_steps((count, length): (f64, f64), costs: &BlockCosts, steps: &mut Vec<Step>) {
     let raw = Step {
         saved: count * costs.miss,
@@ -155,10 +155,10 @@ mod tests {
         check(&[1, 2, 3], 100.0, 30.0);
         check(&[1, 1, 1], 0.0, 30.0);
         check(&[1, 1, 1], 8.0, 10.0);
-        // Two intervals of two accesses, 4 * 4 bytes times accesses. Both compressed take 8 and leave 8, of the 24 that
-        // both raw would take on top.
+        // Two intervals of two accesses, 4 * 4 bytes times accesses. Both compressed take 8 and leave 8, of the further
+        // 24 for both raw.
         check(&[1, 2, 1, 2], 4.0, 20.0 + 2.0 - 2.0 * 8.0 / 24.0);
-        // Ratio 1 and a dear restoration: compressing is never chosen.
+        // With ratio 1 and a dear restoration, compressing is never chosen.
         let costs = BlockCosts {
             packed_bytes: 8.0,
             decode: 20.0,
@@ -181,14 +181,14 @@ mod tests {
         check(&[1, 1, 1], 0.0, 30.0);
         check(&[1, 1, 1], 2.0, 12.0);
         check(&[1, 1, 1], 8.0, 10.0);
-        // Both compressed take 4. The 3 bytes left are half of the further bytes of 1 raw for its second hit.
+        // Both compressed take 4. The 3 bytes left are half of the further bytes for 1 raw at its second hit.
         check(&[1, 2, 1, 2, 1], 7.0, 20.0 + 3.0 - 0.5 * 2.0);
-        // Twice as many accesses to one of them: it alone is raw.
+        // One of them has twice as many accesses, and it alone is raw.
         check(&[1, 1, 1, 2, 2], 10.0, 20.0 + 1.0);
         assert_eq!(least_cost_of_fixed_contents(&[], &COSTS, 8.0), 0.0);
     }
 
-    /// Knowing when is never worse than knowing how often.
+    /// Knowing the times is never worse than knowing the frequencies.
     #[test]
     fn contents_that_change_cost_no_more_than_fixed_ones() {
         let mut random = crate::testing::seeded("fixed contents", 8);

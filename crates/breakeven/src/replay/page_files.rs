@@ -1,4 +1,4 @@
-//! Pages of files, read one by one past the page cache: misses that are real.
+//! Pages of files, read one by one past the page cache, so that misses are real.
 #![deny(unsafe_code)]
 
 use std::path::Path;
@@ -8,27 +8,27 @@ use crate::error::{Error, Result};
 use crate::quoted::quoted;
 use crate::storage::{AlignedBuffer, OpenOptions, RealStorage, Storage, StorageFile};
 
-/// Files that are read a page at a time. They may be shared between threads.
+/// Files that are read one page at a time. They may be shared between threads.
 pub struct PageFiles {
-    /// With the number of the page after its last.
+    /// Each with the number of the page after its last.
     files: Vec<(Arc<dyn StorageFile>, u64)>,
     page_bytes: usize,
 }
 
 impl PageFiles {
-    /// Opens files for reading by direct I/O; what is left of each after its last page is not used.
+    /// Opens files for reading by direct I/O; a rest after the last page of each is not used.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where direct I/O is not offered, [`Error::Invalid`] for a page that it cannot read, or if
-    /// there is none. Errors of opening a file, too.
+    /// [`Error::Unsupported`] without direct I/O; [`Error::Invalid`] for a page that it cannot read, or if there is no
+    /// page. Errors of opening a file, too.
     pub fn open(paths: &[impl AsRef<Path>], page_bytes: usize) -> Result<PageFiles> {
         let options = OpenOptions {
             direct: true,
             ..OpenOptions::read_only()
         };
         let open = |path: &Path| {
-            // The storage below a folder follows no links; who names a file may mean one.
+            // The storage below a folder follows no links, but a user who names a link means its target.
             let real = path.canonicalize();
             let real = real.map_err(|error| Error::io("open", path, error))?;
             let (storage, name) = RealStorage::of_file(real)?;
@@ -42,8 +42,7 @@ impl PageFiles {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a page that they cannot read, or if there is none; what their status
-    /// returns.
+    /// [`Error::Invalid`] for a page that they cannot read, or if there is no page; errors of their status.
     pub fn new(files: Vec<Arc<dyn StorageFile>>, page_bytes: usize) -> Result<PageFiles> {
         let mut placed = Vec::with_capacity(files.len());
         let mut end = 0;
@@ -97,7 +96,7 @@ impl PageFiles {
     }
 }
 
-/// Returns the page of a key, which has nothing to do with how hot the key is.
+/// Returns the page of a key, independent of the key's popularity.
 pub(super) fn page_of(key: u64, page_count: u64) -> u64 {
     let mixed = key.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
     use crate::storage::MemoryStorage;
 
-    /// Files of so many pages of 16 bytes and a rest, each page of its number.
+    /// Files of given numbers of 16-byte pages and a rest, with its number in each page.
     fn files(counts: &[u64]) -> Vec<Arc<dyn StorageFile>> {
         let storage = MemoryStorage::new();
         let mut number = 0u64;

@@ -1,7 +1,7 @@
-//! Traces: which blocks were asked for, read from the forms in which others publish them.
+//! Traces: sequences of accessed blocks, read from their published forms.
 //!
-//! [`TraceFormat::parse`] takes a whole trace in memory and returns its [`Request`]s; bytes that
-//! are no such trace are refused with their place.
+//! [`TraceFormat::parse`] takes a whole trace in memory and returns its [`Request`]s. Other bytes are refused with the
+//! place of the fault.
 #![deny(unsafe_code)]
 
 use std::str::FromStr;
@@ -13,24 +13,24 @@ use crate::error::{Error, Result};
 pub struct Request {
     /// The block.
     pub key: u64,
-    /// Its bytes, where the trace tells them.
+    /// Its bytes, if the trace has them.
     pub bytes: Option<u32>,
 }
 
 /// The form of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceFormat {
-    /// `oracleGeneral`: records of 24 bytes, little endian: time u32, key u64, bytes u32, access
-    /// that comes next i64 (libCacheSim).
+    /// `oracleGeneral`: records of 24 bytes, little endian: time u32, key u64, bytes u32, next access i64
+    /// (libCacheSim).
     OracleGeneral,
     /// `u32`: keys of 4 bytes, little endian.
     U32,
     /// `u64`: keys of 8 bytes, little endian.
     U64,
-    /// `text`: a decimal key a line; lines that begin with `*` or `#` are passed over (LIRS).
+    /// `text`: a decimal key a line; lines that begin with `*` or `#` are skipped (LIRS).
     Text,
-    /// `csv`: time, key and bytes a line, parted by spaces, tabs or commas. Further columns and a first line of names
-    /// are passed over.
+    /// `csv`: time, key and bytes a line, separated by spaces, tabs or commas. Further columns and a first line of
+    /// names are skipped.
     Csv,
 }
 
@@ -59,7 +59,7 @@ impl TraceFormat {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] for a record cut short, [`Error::Parse`] for a line that is none.
+    /// [`Error::Corrupt`] for a truncated record, [`Error::Parse`] for a line of another form.
     pub fn parse(self, bytes: &[u8]) -> Result<Vec<Request>> {
         match self {
             TraceFormat::OracleGeneral => records(bytes, |record: &[u8; 24]| Request {
@@ -115,7 +115,7 @@ fn records<const N: usize>(
     Ok(records.iter().map(request).collect())
 }
 
-/// Reads a request from the fields of each line. `request` gets whether the line is the first, and may pass over one.
+/// Reads a request from the fields of each line. `request` gets whether the line is the first, and may skip a line.
 fn lines(
     bytes: &[u8],
     request: impl Fn(bool, &[&str]) -> Option<Option<Request>>,
@@ -182,7 +182,7 @@ mod tests {
         check("text", b"", &[]);
     }
 
-    /// A trace cut short is refused, or its accesses are those of the whole except for the last. A part of that one may
+    /// A truncated trace is refused, or its accesses are those of the whole except for the last. A part of the last may
     /// be another number.
     #[test]
     fn a_trace_may_be_cut_at_every_byte() {
@@ -250,7 +250,7 @@ mod tests {
         refused(TraceFormat::Text, b"-1\n");
         refused(TraceFormat::Csv, b"1 2 99999999999\n");
         refused(TraceFormat::Csv, b"\xff\xfe\n");
-        // Names are the first line, or none.
+        // Only the first line may have names.
         refused(TraceFormat::Csv, b"0 5 100\ntime key size\n");
         refused(TraceFormat::Csv, b"0 key size\n");
         refused(TraceFormat::Csv, b"time key\n");

@@ -1,8 +1,8 @@
-//! Made-up workloads: the access patterns that caches are compared on.
+//! Made-up workloads: the access patterns for comparing caches.
 //!
-//! A [`Workload`] draws keys `0..blocks` by a [`Pattern`]; with the same seed the same keys. The patterns are those of
-//! Harper 2018, chapter 4 (even, Pareto), and those on which replacement policies differ: skew, loops, scans between
-//! hot blocks, and phases.
+//! A [`Workload`] draws keys `0..blocks` by a [`Pattern`], always the same for one seed. Two patterns are those of
+//! Harper 2018, chapter 4 (even, Pareto). Replacement policies differ on the others: skew, loops, scans between hot
+//! blocks, and phases.
 #![deny(unsafe_code)]
 
 /// How keys are asked for.
@@ -16,15 +16,14 @@ pub enum Pattern {
     Zipf(f64),
     /// One key after the other, again and again.
     Loop,
-    /// Zipf, interrupted by scans of one key after the other: exponent, and the share of accesses
-    /// that belong to scans.
+    /// Zipf, interrupted by sequential scans: exponent, and the share of accesses in scans.
     Scans {
         /// Exponent of the accesses between.
         exponent: f64,
-        /// Share of accesses that scan, 0 to 1.
+        /// The share of accesses in scans, 0 to 1.
         share: f64,
     },
-    /// One pattern after the other, each for so many accesses, the hot keys others each time.
+    /// One pattern after the other, each for so many accesses, with other hot keys each time.
     Phases(Vec<Pattern>, u64),
 }
 
@@ -41,7 +40,7 @@ pub struct Workload {
     zipf: Vec<(f64, Vec<f64>)>,
     drawn: u64,
     scanned: u64,
-    /// Accesses left of a scan that has begun.
+    /// Accesses left of the current scan.
     run: u64,
 }
 
