@@ -1,5 +1,5 @@
-//! Checkpoints: everything that changed since the last one goes into the log, and a superblock points
-//! to it, so that a recovery starts there and older segments become free.
+//! Checkpoints. Everything that changed since the last one goes into the log, and a superblock points to it. A recovery
+//! starts there, and older segments become free.
 
 use std::sync::Arc;
 
@@ -19,51 +19,52 @@ use crate::error::{Error, Result};
 use crate::storage::record::{Label, Placed};
 use crate::storage::superblock::Superblocks;
 
-/// Lists are cut into records of about this length at least: no record is longer than the least segment.
+/// Lists are cut into records of at least about this length. No record is longer than the least segment.
 const LIST_BYTES: usize = 3 << 10;
-/// The most bytes of one such record: half of what is read at once.
+/// The most bytes of one such record: half of the bytes read at once.
 const LIST_BYTES_MAX: usize = 128 << 10;
-/// A list is about as many times as long as the place that the record behind the lists has of it, as there are lists: so neither is
-/// much longer than the other, and both fit into the least segment, 11 KiB with all notes that there may be.
+/// Bytes of a list's place in the record behind the lists. A list gets about as long as that record with the places of
+/// all lists, so neither is much longer than the other. Both fit into the least segment: 11 KiB with all possible
+/// notes.
 const LISTED_PLACE_BYTES: u64 = 40;
 
-/// The most of a database's file that is kept for what moves out of one segment.
+/// The most of a database's file that is kept for moves out of one segment.
 const MOVED_SHARE: u64 = 12;
-/// A file keeps a 32nd for transactions that free while that is no more than this, and a 64th above: 250 pages, as short as a
-/// kilobyte each, where a DELETE touches that many.
+/// A file keeps a 32nd for transactions that free, up to this many bytes, and a 64th above. That is 250 pages, the
+/// shortest of a kilobyte each, where a DELETE touches that many.
 const SMALL_FREEING_BYTES_MAX: u64 = 256 << 10;
 
-/// What only the writer of a store has.
+/// The data that only the writer of a store has.
 pub(super) struct Writer {
     pub(super) log: Log,
     pub(super) superblocks: Superblocks,
     pub(super) payload: Payload,
     /// The segments in which the last checkpoint's lists lie.
     pub(super) pinned: Vec<usize>,
-    /// How many segments the last checkpoint freed.
+    /// The number of segments that the last checkpoint freed.
     pub(super) freed_segments: usize,
     /// Dictionaries that enter with the next checkpoint.
     pub(super) pending: Vec<Arc<Generation>>,
 }
 
-/// What room within the file a writer leaves to others. A store on a full host can be cleaned with it, and what frees more
-/// than it takes can be written.
+/// The room within the file that a writer leaves to others. With it a store on a full host can be cleaned, and
+/// transactions that free more than they take can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaves {
-    /// The room of the next checkpoint, for who cleans.
+    /// The room of the next checkpoint, for cleaning.
     Checkpoint,
-    /// That of everything that may still change before it: for who writes no blocks.
+    /// That of everything that may still change before it: for transactions without blocks.
     Frees,
-    /// That, and room for what moves: for who frees more than it writes.
+    /// That, and room for moves: for transactions that free more than they write.
     Cleaning,
-    /// That, and room for those who free: a checkpoint that frees nothing, and half a segment.
+    /// That, and room for transactions that free: a checkpoint that frees nothing, and half a segment.
     All,
 }
 
 /// The lists of a checkpoint.
 struct Lists {
     places: Vec<(Segment, Place)>,
-    /// How many segments are left, if not all are listed.
+    /// The number of remaining segments, if not all are listed.
     kept: Option<usize>,
     listed: usize,
 }
@@ -76,7 +77,7 @@ fn label(kind: u8) -> Label {
 }
 
 impl Writer {
-    /// Writes a checkpoint of `state` and makes it durable; returns the same state as it lies there.
+    /// Writes a checkpoint of `state` and makes it durable. Returns the same state as stored there.
     ///
     /// # Errors
     /// Those of writing. Before the superblock is written nothing has changed.
@@ -92,7 +93,7 @@ impl Writer {
         self.write_dictionaries(file, &mut new, &mut live)?;
         let nodes = self.write_nodes(file, &mut new, &mut live)?;
         let chunks = self.write_chunks(file, &mut new, &mut live)?;
-        // What is listed stays.
+        // Listed segments stay.
         self.log.forget_short();
         new.segments = self.log.segments.clone();
         let lists = self.write_lists(&new, &live, measure)?;
@@ -146,15 +147,15 @@ impl Writer {
         Ok(new)
     }
 
-    /// Makes the segments that are begun from now on long enough for blocks of such a length. The next superblock says so, and
-    /// until then the volume that has them.
+    /// Makes segments begun from now on long enough for blocks of such a length. The next superblock records it; until
+    /// then the volume that has them does.
     pub(super) fn make_for(&mut self, block_bytes: u32) {
         self.payload = self.payload.with_blocks_of(block_bytes);
         self.log.geometry.segment_bytes_min = self.payload.segment_bytes_min.into();
         self.log.set_begun_bytes_min();
     }
 
-    /// Tells where what is durable of the log ends; this writer writes nothing more. What is told needs no sync.
+    /// Records where the durable part of the log ends. This writer writes nothing more. The record needs no sync.
     ///
     /// # Errors
     /// Those of writing.
@@ -169,7 +170,7 @@ impl Writer {
         self.superblocks.write_unsynced(&payload.encode())
     }
 
-    /// Writes the map nodes that changed, and notes in the table where.
+    /// Writes the map nodes that changed, and notes their places in the table.
     fn write_nodes(
         &mut self,
         file: &StoreFile,
@@ -223,8 +224,8 @@ impl Writer {
         Ok(written)
     }
 
-    /// Writes the lists of segments, volumes and notes, without the free segments at the end of a file that is
-    /// too long, where nothing is written.
+    /// Writes the lists of segments, volumes and notes. Free segments at the end of a file that is too long are left
+    /// out, and nothing is written there.
     fn write_lists(&mut self, new: &State, live: &LiveChanges, measure: &Measure) -> Result<Lists> {
         let mut after = self.log.live.clone();
         apply_live(&mut after, live)?;
@@ -280,8 +281,8 @@ impl Writer {
         Ok(lists)
     }
 
-    /// Gives the host back what is free, where the file takes more than it should. What a checkpoint freed is free once its state
-    /// is published.
+    /// Gives free segments back to the host, where the file takes more than it should. Segments that a checkpoint freed
+    /// are free once its state is published.
     pub(super) fn give_back(&mut self, state: &State, measure: &Measure) -> Result<()> {
         let goal = self.log.goal(measure);
         self.log.recount();
@@ -292,35 +293,35 @@ impl Writer {
         self.log.give_back(goal.file_bytes, kept_bytes)
     }
 
-    /// Returns whether the host has no room, and what is left of the file's goes to the next checkpoint.
+    /// Returns whether the host has no room, and the next checkpoint needs the rest of the file's room.
     pub(super) fn is_short_of_room(&self, state: &State) -> bool {
         let is_short = || self.log.room_inside() < self.kept_bytes(state, Leaves::Cleaning);
         self.log.is_tight && is_short()
     }
 
-    /// Returns whether hardly anything died since room was to be made and was not.
+    /// Returns whether hardly anything died since the last attempt to make room failed.
     pub(super) fn is_futile(&self, state: &State) -> bool {
-        // A checkpoint makes room by itself for what it writes down.
+        // A checkpoint makes room by itself for the changes that it writes.
         let has_changed = state.changed_bytes() > 0;
         let futile_bytes = self.log.futile_bytes.filter(|_| !has_changed);
         futile_bytes.is_some_and(|futile_bytes| {
             let segment_bytes = self.log.next_segment_bytes();
             let least_bytes = match self.log.geometry.reserve {
                 Reserve::All => segment_bytes,
-                // Rows here and there free little at a time.
+                // Scattered rows free little at a time.
                 Reserve::Share => segment_bytes / 4,
             };
             self.log.dead_bytes(&self.pinned).all_bytes < futile_bytes + least_bytes
         })
     }
 
-    /// Returns whether the host has no room, and what is kept of the file's is not there with a segment more.
+    /// Returns whether the host has no room, and the file lacks its reserve with a segment more.
     pub(super) fn is_room_due(&self, state: &State) -> bool {
         let wanted_bytes = || self.kept_bytes(state, Leaves::All) + self.log.next_segment_bytes();
         self.log.is_tight && self.log.room_inside() < wanted_bytes() && !self.is_futile(state)
     }
 
-    /// Returns whether a checkpoint gives enough back, or frees what the host has no room for.
+    /// Returns whether a checkpoint gives enough back, or frees room that the host does not have.
     pub(super) fn is_freeing_due(&self, measure: &Measure) -> bool {
         if self.log.died_bytes == 0 {
             return false;
@@ -336,17 +337,17 @@ impl Writer {
             }
     }
 
-    /// Returns the room within the file that is left to others by whoever leaves so much.
+    /// Returns the room within the file that a writer with these `leaves` leaves to others.
     pub(super) fn kept_bytes(&self, state: &State, leaves: Leaves) -> u64 {
         let checkpoint_bytes = state.checkpoint_bytes_max();
         let file_bytes = self.log.file_bytes();
-        // About what a segment of such a file is long, without steps.
+        // About the length of a segment in such a file, without steps.
         let least_bytes = u64::from(self.payload.segment_bytes_min);
         let segment_bytes = (file_bytes / SEGMENT_SHARE).clamp(least_bytes, SEGMENT_BYTES_MAX);
         let more_bytes = match self.log.geometry.reserve {
             Reserve::All => {
-                // One trim, or what moves, may change entries all over the table and the maps, before that checkpoint and
-                // behind it, which may free nothing.
+                // One trim, or the moves, may change entries all over the table and the maps. That happens before that
+                // checkpoint and behind it, and the checkpoint may free nothing.
                 let unchanged_bytes = state.unchanged_bytes().min(SEGMENT_BYTES_MAX);
                 let table_bytes = state.table_bytes().min(SEGMENT_BYTES_MAX);
                 let moved_bytes = (2 * segment_bytes).min(file_bytes / 8);
@@ -360,11 +361,12 @@ impl Writer {
             }
             Reserve::Share if self.log.is_small() => 0,
             Reserve::Share => {
-                // With the ends of segments, and the entries of what moves all over the table (`Transaction::keep_room_for`).
+                // With the ends of segments, and the moved frames' entries all over the table
+                // (`Transaction::keep_room_for`).
                 let entries_bytes = state.unchanged_bytes().min(3 * segment_bytes);
                 let moved_bytes = segment_bytes + segment_bytes / 4 + entries_bytes;
                 let moved_bytes = moved_bytes.min(file_bytes / MOVED_SHARE);
-                // Rows here and there in a small file touch more of it.
+                // Scattered rows in a small file touch more of it.
                 let more_bytes = (2 * file_bytes / SEGMENT_SHARE).min(SMALL_FREEING_BYTES_MAX);
                 let freeing_bytes = more_bytes.max(file_bytes / SEGMENT_SHARE);
                 let freeing_bytes = freeing_bytes.clamp(least_bytes, SEGMENT_BYTES_MAX);
@@ -381,7 +383,7 @@ impl Writer {
         checkpoint_bytes + more_bytes
     }
 
-    /// Frees the segments that neither the state of this version needs nor a recovery.
+    /// Frees the segments that neither the state of this version nor a recovery needs.
     fn free_unused(&mut self, version: u64) {
         self.freed_segments = 0;
         for (index, live_bytes) in self.log.live.iter().enumerate() {
@@ -405,7 +407,7 @@ pub(super) fn place_of(placed: &Placed) -> Place {
     Place::new(placed.address, placed.record_bytes)
 }
 
-/// Adds what a transaction changed to the live bytes of the segments.
+/// Adds a transaction's changes to the live bytes of the segments.
 ///
 /// # Errors
 /// If more bytes die in a segment than lived there: the stored counts are wrong.

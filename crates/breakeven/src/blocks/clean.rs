@@ -1,8 +1,8 @@
-//! Cleaning: what is still live in segments that are mostly dead is written again at the end of the log,
-//! denser than before if somebody asked for it, so that the segments become free.
+//! Cleaning. Live records in mostly dead segments are written again at the end of the log, denser than before if a
+//! caller asked for it. So the segments become free.
 //!
-//! A frame is moved by one entry of the frame table, whoever refers to it. Map nodes and chunks of the
-//! table are marked as changed: the checkpoint behind the moves writes them elsewhere.
+//! One entry of the frame table moves a frame, whoever refers to it. Map nodes and chunks of the table are marked as
+//! changed: the checkpoint behind the moves writes them elsewhere.
 
 use std::sync::Arc;
 
@@ -25,21 +25,21 @@ use crate::storage::record::{
     ALIGNMENT_BYTES, Found, HEADER_BYTES, Label, Record, Region, Scanner, parse, parse_head,
 };
 
-/// A segment is left alone when more than this part of it is live, whatever the options ask for: ten would
-/// have to be written to free one.
+/// A segment is left alone when more than this part of it is live, whatever the options ask for. At that share ten
+/// would have to be written to free one.
 const LIVE_SHARE_MAX: f64 = 0.9;
-/// The same of a file with a share as its reserve, where the host has no room: to free some of it is worth the work of thirty times
-/// as much. A disk has a reserve that lasts until a segment is emptier.
+/// The same of a file with a share as its reserve, where the host has no room. Freeing some of it is worth the work of
+/// thirty times as much. A disk has a reserve that lasts until a segment is emptier.
 const LIVE_SHARE_TIGHT_MAX: f64 = 31.0 / 32.0;
-/// A cleaning that is due reads at most this many times what was written since the last checkpoint: enough
-/// for segments that are four fifths live.
+/// A due cleaning reads at most this many times the bytes written since the last checkpoint: enough for segments that
+/// are four fifths live.
 const BUDGET_FACTOR: u64 = 6;
-/// Where writers take turns, a cleaning makes room for so many of them.
+/// Where writers alternate, a cleaning makes room for so many turns.
 const TURNS_AHEAD: u64 = 4;
 /// Shrinking ends when this many cleanings in a row did not make the file shorter.
 const IDLE_ROUNDS_MAX: usize = 4;
 
-/// What a cleaning did.
+/// The result of a cleaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Segments that were read.
@@ -53,7 +53,7 @@ pub struct Cleaned {
 }
 
 impl Cleaned {
-    /// Adds what another cleaning did.
+    /// Adds the result of another cleaning.
     pub fn add(&mut self, other: &Cleaned) {
         self.segments += other.segments;
         self.read_bytes += other.read_bytes;
@@ -62,13 +62,13 @@ impl Cleaned {
     }
 }
 
-/// What is to be cleaned.
+/// The segments to clean.
 #[derive(Debug)]
 pub(super) struct Plan {
     victims: Vec<usize>,
     /// Whether a checkpoint alone frees or cuts something.
     has_dead: bool,
-    /// From where on the file is too long.
+    /// The offset from which on the file is too long.
     tail: Option<u64>,
     /// Segments with more than this part live are left alone.
     live_share_max: f64,
@@ -87,8 +87,8 @@ impl Plan {
         }
     }
 
-    /// Takes what makes so much room. Of a file that is too long the end moves, whether dead or not, and needs room before
-    /// it.
+    /// Takes the segments that make so much room. Of a file that is too long the end moves, whether dead or not, and
+    /// needs room before it.
     fn take_for_room(&mut self, segments: Vec<Candidate>, lacking_bytes: u64, budget: &mut Budget) {
         let tail = self.tail.unwrap_or(u64::MAX);
         let (mut before, mut behind): (Vec<_>, Vec<_>) =
@@ -143,15 +143,15 @@ impl Plan {
     }
 }
 
-/// What a cleaning is for.
+/// The purpose of a cleaning.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aim {
     pub(super) budget_bytes: u64,
-    /// So much is to become free, whatever the file's measure.
+    /// Bytes that must become free, beyond the file's own goal.
     pub(super) wanted_bytes: u64,
-    /// Whether the segments in use are to keep to the file's measure by themselves, room or not.
+    /// Whether the segments in use must keep to the file's due length by themselves, room or not.
     pub(super) is_thorough: bool,
-    /// Whether blocks are encoded anew where that is shorter.
+    /// Whether blocks are encoded again where that is shorter.
     pub(super) recodes: bool,
     /// All segments up to this generation are moved, dead or not; 0 for none.
     pub(super) rewritten: u64,
@@ -159,7 +159,7 @@ pub(super) struct Aim {
 }
 
 impl Aim {
-    /// To read what makes a checkpoint due, and encode it anew.
+    /// To read the log that makes a checkpoint due, and encode its blocks again.
     pub(super) fn of(options: &BlocksOptions) -> Aim {
         Aim {
             budget_bytes: options.checkpoint_bytes,
@@ -171,7 +171,7 @@ impl Aim {
         }
     }
 
-    /// Returns the live part up to which a segment is cleaned.
+    /// Returns the greatest live part of a segment to clean.
     fn live_share_max(&self, log: &Log) -> f64 {
         let is_share = log.geometry.reserve == Reserve::Share;
         match is_share && log.is_tight && self.wanted_bytes > 0 {
@@ -186,7 +186,7 @@ impl Aim {
 pub(super) struct Room {
     bytes: u64,
     lacking_bytes: u64,
-    /// What a checkpoint may come to.
+    /// The most bytes of a checkpoint.
     checkpoint_bytes: u64,
 }
 
@@ -206,14 +206,14 @@ impl Candidate {
     }
 }
 
-/// What is left of the work that a cleaning may do.
+/// The rest of the work that a cleaning may do.
 struct Budget {
     read_bytes: u64,
     moved_bytes: u64,
 }
 
 impl Budget {
-    /// Takes a segment's work out of the budget, unless that is spent; of what is read the first may be more.
+    /// Takes a segment's work out of the budget, unless that is spent. The first segment read may exceed it.
     fn allows(&mut self, segment: &Candidate, is_first: bool) -> bool {
         let fits = is_first || segment.bytes <= self.read_bytes;
         let is_allowed = fits && segment.live_bytes <= self.moved_bytes;
@@ -226,14 +226,13 @@ impl Budget {
 }
 
 impl Blocks {
-    /// Cleans segments of at most `budget_bytes` together, those with the least live bytes first, until no
-    /// more than [`BlocksOptions::space_amp`] is taken and there is room within that for what comes, and
-    /// those at the end of a file that is longer; one is cleaned whatever the budget. What moves is encoded anew where
-    /// that is shorter. Held snapshots stay as they
-    /// are, and so do the segments that they need.
+    /// Cleans segments of at most `budget_bytes` together, those with the least live bytes first. It goes on until the
+    /// file takes no more than [`BlocksOptions::space_amp`] and has room within that for new writes. It also cleans the
+    /// segments at the end of a longer file. One is cleaned with any budget. Moved blocks are encoded again where that
+    /// is shorter. Held snapshots stay as they are, and so do the segments that they need.
     ///
-    /// A cleaning that moves anything is a transaction with a number of its own, and ends with a
-    /// checkpoint, which cuts off what is free at the end of a file that is too long.
+    /// A cleaning that moves anything is a transaction with a number of its own. It ends with a checkpoint, which cuts
+    /// off the free end of a file that is too long.
     ///
     /// # Errors
     /// As [`Blocks::begin`], and those of reading and writing. [`crate::Error::Limit`] if there is not even
@@ -250,15 +249,15 @@ impl Blocks {
         })
     }
 
-    /// Moves everything, each block encoded anew where that is shorter, and then makes the file as short as
+    /// Moves everything, each block encoded again where that is shorter. Then it makes the file as short as
     /// [`Blocks::shrink`] does.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
     ///
     /// # Cost
-    /// All that is live is read, decoded, encoded and written, with a checkpoint for each
-    /// [`BlocksOptions::checkpoint_bytes`], by which the file may grow meanwhile.
+    /// All live blocks are read, decoded, encoded and written, with a checkpoint for each
+    /// [`BlocksOptions::checkpoint_bytes`]. The file may grow by that meanwhile.
     pub fn rewrite(&self) -> Result<Cleaned> {
         self.rewrite_with(&mut |_, _| true)
     }
@@ -266,7 +265,7 @@ impl Blocks {
     /// As [`Blocks::rewrite`]; `progress` hears how many of how many segments were moved, and says whether to go on.
     ///
     /// # Errors
-    /// Those too, and [`Error::Interrupted`] if it is not to go on: what was moved by then stays where it went.
+    /// Those too, and [`Error::Interrupted`] if it is not to go on. Blocks moved by then stay where they went.
     pub fn rewrite_with(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Cleaned> {
         self.learn_from_itself()?;
         let mut rewritten = 0;
@@ -281,7 +280,7 @@ impl Blocks {
         };
         report(total)?;
         let mut sum = Cleaned::default();
-        // What is broken stays where it is.
+        // Broken blocks stay where they are.
         let (mut idle, mut left) = (0, usize::MAX);
         while left > 0 && idle < IDLE_ROUNDS_MAX {
             let cleaned = self.clean_by(Aim {
@@ -316,11 +315,11 @@ impl Blocks {
         Ok(count)
     }
 
-    /// Makes room within the file, as far as that goes, until `bytes` can be written and what is kept is left behind them: by a
-    /// checkpoint if that frees any, and by cleaning.
+    /// Makes room within the file, as far as possible, until `bytes` can be written with the reserve left behind them.
+    /// It uses a checkpoint if that frees any, and cleaning.
     ///
     /// # Errors
-    /// Those of reading and writing. That there is no room is none: whoever writes is told.
+    /// Those of reading and writing. A lack of room is none: the next write reports it.
     pub fn make_room(&self, bytes: u64) -> Result<()> {
         let (mut best_bytes, mut idle) = (0, 0);
         loop {
@@ -328,7 +327,7 @@ impl Blocks {
             if room.lacking_bytes == 0 {
                 return Ok(());
             }
-            // A checkpoint takes room before the next one frees what it replaces.
+            // A checkpoint takes room before the next one frees the records that it replaces.
             idle = if room.bytes > best_bytes { 0 } else { idle + 1 };
             best_bytes = best_bytes.max(room.bytes);
             if idle == IDLE_ROUNDS_MAX {
@@ -351,7 +350,7 @@ impl Blocks {
         }
     }
 
-    /// Frees what a checkpoint alone frees, if there is room for one, and returns what room there is then.
+    /// Frees the room that a checkpoint alone frees, if there is room for one. Returns the room there is then.
     pub(super) fn free_for_room(&self, bytes: u64) -> Result<Room> {
         let mut room = Room::default();
         self.with_writer(|inner, writer| {
@@ -385,21 +384,22 @@ impl Blocks {
         transaction.carry_out(&plan, &recoding)
     }
 
-    /// Cleans if that is due: little room is left, in the file where the host has none, or the file is too long, and enough was written since the
-    /// last checkpoint to pay for one. What moves keeps its encoding: where blocks are written over, most of what
-    /// moves is soon dead, and commits wait. To be called behind every transaction, or every few.
+    /// Cleans if that is due. It is due in two cases, once enough was written since the last checkpoint to pay for one:
+    /// the file has little room and the host has none, or the file is too long. Moved blocks keep their encoding: where
+    /// blocks are overwritten, most moved ones are soon dead, and commits wait. Call it behind every transaction, or
+    /// every few.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
     ///
     /// # Cost
-    /// A look at the list of segments; if cleaning is due, that of reading a few times what was written since the
-    /// last checkpoint.
+    /// A look at the list of segments. A due cleaning reads a few times the bytes written since the last checkpoint.
     pub fn tidy(&self) -> Result<Cleaned> {
         self.tidy_within(u64::MAX)
     }
 
-    /// As [`Blocks::tidy`], reading at most so much, or one segment. What is left to do is due again behind the next transactions.
+    /// As [`Blocks::tidy`], reading at most so much, or one segment. The remaining work is due again behind the next
+    /// transactions.
     ///
     /// # Errors
     /// As [`Blocks::tidy`].
@@ -416,18 +416,18 @@ impl Blocks {
             ..Aim::of(&self.inner.options)
         });
         match cleaned {
-            // Whoever writes is told.
+            // The next write reports it.
             Err(error) if is_for_room(&error) => Ok(Cleaned::default()),
             cleaned => cleaned,
         }
     }
 
-    /// Returns whether [`Blocks::tidy`] would do anything. Held snapshots keep what it frees from use.
+    /// Returns whether [`Blocks::tidy`] would do anything. Held snapshots keep the segments that it frees from use.
     pub fn is_cleaning_due(&self) -> bool {
         self.room_due().is_some() || self.cleaning_budget().is_some()
     }
 
-    /// Returns what room is to be made in the file beside what is kept, where the host has none.
+    /// Returns the room to make in the file beside its reserve, where the host has none.
     fn room_due(&self) -> Option<u64> {
         let state = self.inner.shared.state();
         match &*self.inner.lock_turn() {
@@ -446,29 +446,29 @@ impl Blocks {
                 let written_bytes = log.appended_bytes.max(goal.segment_bytes);
                 (log.is_cleaning_due(&goal)).then_some(BUDGET_FACTOR * written_bytes)
             }
-            // Who has not written since opening the store has nothing to pay for.
+            // A process that has not written since the opening has nothing to pay for.
             _ => None,
         }
     }
 
-    /// Cleans until the file is as short as [`BlocksOptions::space_amp`] asks for, or gets no shorter. A file that is so
-    /// already is left as it is, and so is one that somebody reads: what is freed could not be given back, and what is
-    /// moved would make it longer.
+    /// Cleans until the file is as short as [`BlocksOptions::space_amp`] asks for, or gets no shorter. A file that is
+    /// short enough is left as it is. So is one with readers: its freed segments could not be given back, and moves
+    /// would make it longer.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
     ///
     /// # Cost
-    /// What lies behind that length is read, encoded anew where that is shorter, and written, with a checkpoint for each
-    /// [`BlocksOptions::checkpoint_bytes`].
+    /// Blocks behind that length are read, encoded again where that is shorter, and written. A checkpoint comes for
+    /// each [`BlocksOptions::checkpoint_bytes`].
     pub fn shrink(&self) -> Result<Cleaned> {
         self.shrink_within(u64::MAX, true)
     }
 
-    /// As [`Blocks::shrink`], by as much as the transactions since the last cleaning freed pays for, and at least
-    /// [`BlocksOptions::checkpoint_bytes`], but reading at most `bytes_max`; what moves keeps its encoding. To be called behind every transaction where what
-    /// is freed is to go back soon: a file that got longer than it is to be, since somebody read long or much was deleted,
-    /// gets shorter by a step with each.
+    /// As [`Blocks::shrink`], but bounded. The bytes freed by transactions since the last cleaning pay for its reading,
+    /// with at least [`BlocksOptions::checkpoint_bytes`] and at most `bytes_max`. Moved blocks keep their encoding.
+    /// Call it behind every transaction where freed bytes are to go back soon. A file that is longer than it should be,
+    /// after a long reader or a large delete, gets shorter by a step with each.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
@@ -482,7 +482,8 @@ impl Blocks {
         }
     }
 
-    /// As [`Blocks::give_back`], for who does it again and again until [`Blocks::can_shrink`] says no, or in vain.
+    /// As [`Blocks::give_back`], for callers that repeat it until [`Blocks::can_shrink`] says no, or a step was in
+    /// vain.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
@@ -491,20 +492,20 @@ impl Blocks {
         self.shrink_within(step_bytes.min(bytes_max), false)
     }
 
-    /// Returns what a cleaning may read that somebody waits for who did not ask for it: two steps of
-    /// [`BlocksOptions::checkpoint_bytes`], or as much as comes to a tenth of the work of this process so far, by the bytes that it
-    /// encoded and decoded, less what such cleanings have read already.
+    /// Returns the bytes that an unasked cleaning may read while a caller waits. They are two steps of
+    /// [`BlocksOptions::checkpoint_bytes`], or a tenth of this process's work so far if that is more. Work counts by
+    /// the bytes encoded and decoded, less the bytes that such cleanings have read already.
     pub fn cleaning_allowance(&self) -> u64 {
         let share_bytes = self.inner.file.work.earned_bytes();
         share_bytes.max(self.inner.options.checkpoint_bytes.saturating_mul(2))
     }
 
-    /// Notes what such a cleaning read.
+    /// Notes the bytes that such a cleaning read.
     pub fn note_unasked(&self, cleaned: &Cleaned) {
         self.inner.file.work.spend(cleaned.read_bytes);
     }
 
-    /// Returns whether [`Blocks::give_back`] would try anything were there no readers.
+    /// Returns whether [`Blocks::give_back`] would try anything if there were no readers.
     pub fn is_giving_back_due(&self) -> bool {
         self.giving_back_budget().is_some()
     }
@@ -521,7 +522,7 @@ impl Blocks {
         }
     }
 
-    /// Shrinks until so much was read.
+    /// Shrinks until it has read so many bytes.
     fn shrink_within(&self, budget_bytes: u64, recodes: bool) -> Result<Cleaned> {
         let mut sum = Cleaned::default();
         let (mut idle, mut least_bytes) = (0, self.inner.shared.state().segments.end(0));
@@ -532,7 +533,8 @@ impl Blocks {
                 recodes,
                 ..Aim::of(&self.inner.options)
             });
-            // What a cleaning freed is cut off behind the next one. A length that comes and goes is none that got shorter.
+            // Segments that a cleaning freed are cut off behind the next one. A length that comes and goes did not get
+            // shorter.
             let file_bytes = self.inner.shared.state().segments.end(0);
             idle = if file_bytes < least_bytes {
                 0
@@ -555,8 +557,8 @@ impl Blocks {
         }
     }
 
-    /// Returns whether [`Blocks::shrink`] would do anything. Nothing is written: whoever writes first after opening a store
-    /// makes its file longer by that.
+    /// Returns whether [`Blocks::shrink`] would do anything. Nothing is written: the first write after an opening makes
+    /// the file longer by that.
     pub fn can_shrink(&self) -> bool {
         self.can_shrink_to(&Measure::of(&self.inner.options))
     }
@@ -572,20 +574,20 @@ impl Blocks {
                 let goal = Goal::of(recovery.live.iter().sum(), measure, least_bytes);
                 goal.is_passed_by(recovery.state.segments.end(SEGMENTS_START))
             }
-            // Who cleans waits, or is told why it cannot.
+            // A cleaning caller waits, or gets the error.
             Turn::Behind | Turn::Taken | Turn::Refused => true,
         }
     }
 }
 
 impl Transaction {
-    /// Has the room that is kept for cleaning.
+    /// Lets the transaction use the room that is kept for cleaning.
     pub(super) fn clean(&mut self) {
         self.leaves = Leaves::Checkpoint;
         self.writer().log.recount();
     }
 
-    /// Chooses the segments to be cleaned.
+    /// Chooses the segments to clean.
     fn plan(&mut self, aim: Aim) -> Plan {
         let state = self.state.clone();
         let writer = self.writer();
@@ -624,8 +626,7 @@ impl Transaction {
                 }),
             }
         }
-        // What moves needs room before it frees any, and of the last room some is for what does not fit at the ends of
-        // segments.
+        // Moves need room before they free any. Some of the last room is lost at the ends of segments.
         let kept_bytes = writer.kept_bytes(&state, Leaves::Checkpoint);
         let most_bytes = log.room_bytes().saturating_sub(kept_bytes) * 3 / 4;
         let within_bytes = present_bytes.max(2 * goal.segment_bytes);
@@ -643,7 +644,8 @@ impl Transaction {
             true => held_bytes.saturating_sub(allowed_bytes),
             false => 0,
         };
-        // Where writers take turns each begins a segment, and the ones before are nearly empty: several at a time.
+        // Where writers alternate, each begins a segment, and the ones before are nearly empty. So several are cleaned
+        // at a time.
         let wanted_bytes = goal.room_bytes + TURNS_AHEAD * log.given_up_bytes;
         let lacking_bytes = wanted_bytes.saturating_sub(room_bytes);
         if aim.rewritten > 0 {
@@ -655,7 +657,7 @@ impl Transaction {
         plan
     }
 
-    /// Moves what is live in the segments of a plan, and frees them by a checkpoint.
+    /// Moves the live records in the segments of a plan, and frees them by a checkpoint.
     pub(super) fn carry_out(&mut self, plan: &Plan, recoding: &Recoding<'_>) -> Result<Cleaned> {
         let mut cleaned = Cleaned::default();
         if plan.victims.is_empty() && !plan.has_dead {
@@ -667,7 +669,7 @@ impl Transaction {
         for victim in &plan.victims {
             let segment = self.state.segments.get(*victim);
             match self.keep_room_for(*victim) {
-                // What could be moved frees some.
+                // The records that could be moved free some.
                 Err(error) if is_for_room(&error) && (plan.has_dead || cleaned.segments > 0) => {
                     break;
                 }
@@ -691,19 +693,20 @@ impl Transaction {
         Ok(cleaned)
     }
 
-    /// Sees to it that there is room for what is live in a segment and for a checkpoint behind it.
+    /// Ensures room for the live records of a segment and for a checkpoint behind it.
     fn keep_room_for(&mut self, segment: usize) -> Result<()> {
         let live_bytes = self.writer().log.live[segment];
-        // Each frame may have its entry in a chunk of its own that did not change yet, of twice its length.
+        // Each frame may have its entry in a chunk of its own that did not change yet. That takes twice the chunk's
+        // length.
         let chunks_bytes = self.state.unchanged_bytes().min(3 * live_bytes);
         let needed_bytes = live_bytes + live_bytes / 4 + chunks_bytes;
-        // What is left at a segment's end is lost for one record, not for all.
+        // The rest of a segment's end is lost for one record, not for all.
         let longest_bytes = self.writer().payload.block_bytes_max;
         let record_bytes = needed_bytes.min(longest_bytes.into());
         self.keep_room(record_bytes, needed_bytes - record_bytes)
     }
 
-    /// Moves what is live in a segment; returns how many bytes were written again.
+    /// Moves the live records of a segment. Returns how many bytes were written again.
     fn move_segment(&mut self, segment: Segment, recoding: &Recoding<'_>) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
         let Some(mut scanner) = scanner_of(&inner.file, segment)? else {
@@ -712,7 +715,7 @@ impl Transaction {
         };
         let mut moved_bytes = 0;
         while let Some(found) = scanner.next()? {
-            // A gap is the end, or what is behind it: what is live there stays, and the segment with it.
+            // A gap is the end, or has records behind it. Live ones there stay, and the segment with them.
             if let Found::Record(record) = found {
                 moved_bytes += self.move_record(&record, recoding)?;
             }
@@ -720,7 +723,7 @@ impl Transaction {
         Ok(moved_bytes)
     }
 
-    /// Moves a record if it is live; returns how many bytes were written now.
+    /// Moves a record if it is live. Returns the bytes written now.
     fn move_record(&mut self, record: &Record<'_>, recoding: &Recoding<'_>) -> Result<u64> {
         let place = Place::new(record.address, record.end() - record.address);
         let inner = Arc::clone(&self.inner);
@@ -734,7 +737,7 @@ impl Transaction {
                 }
                 let label = record.label;
                 let recoding = match self.state.dictionaries.is_superseded(label.dictionary) {
-                    // What was written with it is all that keeps it.
+                    // Only blocks written with it keep it.
                     true => &Recoding::Now,
                     false => recoding,
                 };
@@ -768,7 +771,7 @@ impl Transaction {
         }
     }
 
-    /// Writes a block again, encoded anew if it is to be; returns where.
+    /// Writes a block again, encoded again if it is to be. Returns its place.
     fn move_frame(
         &mut self,
         record: &Record<'_>,
@@ -817,7 +820,7 @@ impl Transaction {
     }
 }
 
-/// Returns what reads the records of a segment; `None` if its head is broken.
+/// Returns a reader of the records of a segment; `None` if its head is broken.
 pub(super) fn scanner_of(file: &StoreFile, segment: Segment) -> Result<Option<Scanner<'_>>> {
     let log_id = file.log_id;
     let mut head = [0; 2 * HEADER_BYTES];
@@ -838,25 +841,25 @@ pub(super) fn scanner_of(file: &StoreFile, segment: Segment) -> Result<Option<Sc
     )))
 }
 
-/// Whether blocks that move are encoded anew where that is shorter.
+/// Whether moved blocks are encoded again where that is shorter.
 pub(super) enum Recoding<'e> {
     Never,
     Now,
-    /// They were, before their transaction.
+    /// They were encoded before their transaction.
     Ahead(&'e Encoded),
 }
 
-/// What becomes of a block that moves.
+/// The fate of a block that moves.
 pub(super) enum Dense {
-    /// It lies in the workspace, so long.
+    /// It lies in the workspace, encoded, with this length.
     Encoded(Decoder, usize),
     /// It lies in the workspace as it is.
     Raw,
     AsItIs,
 }
 
-/// Encodes the block of a frame by the denser method: it stays as it is if that is not worth it, or if the block
-/// cannot be decoded: then it is no worse elsewhere. What a superseded dictionary is needed for does not stay.
+/// Encodes the block of a frame by the denser method. It stays as it is if that is not worth it, or if it cannot be
+/// decoded: it is no worse elsewhere. A block that needs a superseded dictionary does not stay.
 pub(super) fn encode_densely(
     record: &Record<'_>,
     id: u32,

@@ -1,17 +1,17 @@
-//! How each block is encoded: picked by the chooser at this place's prices, when the block is written and again when
+//! The encoding of each block. The chooser picks it at this place's prices, when the block is written and again when
 //! the cleaner moves it.
 //!
-//! What a byte of the file is worth is the caller's to say ([`BlocksOptions::seconds_per_gb`]), and what kind of block
-//! one is ([`BlocksOptions::kind`]). A writer waits for the encoding, less what its sync hides; what the cleaner
-//! moves stays, so that bytes count more there.
+//! The caller sets the worth of a byte of the file ([`BlocksOptions::seconds_per_gb`]) and the kind of each block
+//! ([`BlocksOptions::kind`]). A writer waits for the encoding, less the part that its sync hides. Moved blocks stay, so
+//! bytes count more there.
 //!
-//! Who is about to write or move very much shows samples first: a dictionary that was trained on those of a kind makes
-//! further methods of those that can use one, once a checkpoint holds it. Nothing is trained behind commits: it took
-//! seven times the processor time of writing pages over, to save a twelfth of the file.
+//! A caller that is about to write or move very much shows samples first. A dictionary trained on those of a kind adds
+//! further methods of the codecs that can use one, once a checkpoint holds it. Nothing is trained behind commits: it
+//! took seven times the processor time of writing pages over, to save a twelfth of the file.
 //!
-//! No clock is read: what a method takes is what is published of it ([`crate::decide`]). What it leaves is measured
-//! here: of the first blocks of a kind, and of one in so many of the others, every method is run in memory and what
-//! comes of it thrown away. So the same blocks are stored in the same way, whoever else has the machine.
+//! No clock is read: a method's time is the published one ([`crate::decide`]). Its result is measured here. Every
+//! method is run in memory on the first blocks of a kind and on a small share of the others, and its output is thrown
+//! away. So the same blocks are stored in the same way, however busy the machine is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ const ZSTD: Decoder = Decoder {
     ..Decoder::STORE
 };
 
-/// What is chosen from when a block is moved; when it is written, from the first of them.
+/// The methods to choose from when a block is moved. A written block uses the first of them.
 const METHODS: [&str; 12] = [
     "store",
     "lz4:1",
@@ -52,36 +52,37 @@ const METHODS: [&str; 12] = [
     "zstd:15+dict",
 ];
 const WRITTEN_METHODS: usize = 6;
-/// What a byte counts for when it is moved, beside what it does when it is written: it outlived the others around it,
-/// and each later cleaning moves it again.
+/// The worth of a byte that is moved over that of a written one. It outlived the others around it, and each later
+/// cleaning moves it again.
 const CLEAN_WORTH: f64 = 2.0;
 /// Encoding that a transaction may take unnoticed: a tenth of a sync of 100 microseconds, which is a fast one.
 const HIDDEN_SECONDS: f64 = 10e-6;
-/// A dictionary is at most this part of the segment that the file grows by, or a half, a quarter or an eighth of that.
+/// A dictionary is at most this part of the segment by which the file grows, or a half, a quarter or an eighth of that.
 const DICTIONARY_PART: usize = 2;
 const DICTIONARY_BYTES_MAX: usize = 32 << 10;
-/// Samples of each class, in longest dictionaries: zstd's trainer asks for a hundred, and takes as much longer.
+/// Samples of each class, in longest dictionaries. zstd's trainer asks for a hundred, and takes longer by as much.
 const SAMPLED_DICTIONARIES: usize = 32;
 /// Classes with dictionaries.
 const CLASSES_MAX: usize = 8;
-/// What a dictionary must save of what is stored.
+/// The share of the stored bytes that a dictionary must save.
 const SAVING_MIN: f64 = 0.08;
-/// What training takes for each byte of samples, the four sizes and their judging together: `proj.db`, on one core.
+/// The seconds of training for each byte of samples, the four sizes and their judging together: `proj.db`, on one core.
 const TRAINING_SECONDS_PER_BYTE: f64 = 150e-9;
-/// So many blocks of each kind are measured first.
+/// The number of blocks of each kind that are measured first.
 const FIRST_BLOCKS: u64 = 4;
 
-/// What a block is to whoever chooses how it is stored.
+/// A block's properties for the choice of its encoding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kind {
-    /// What kind of data it is: blocks of one class are stored alike.
+    /// The kind of its data: blocks of one class are stored alike.
     pub class: Class,
-    /// How often it is read after it was written once.
+    /// The reads of a block after each write of it.
     pub reads_per_write: f64,
 }
 
 impl Kind {
-    /// Returns the kind of a block that is read three times, the middle of what servers do (Kothiyal 2009, section 5.6).
+    /// Returns the kind of a block that is read three times, the middle of servers' workloads (Kothiyal 2009, section
+    /// 5.6).
     pub fn of(class: Class) -> Kind {
         Kind {
             class,
@@ -95,7 +96,7 @@ impl Kind {
     }
 }
 
-/// When a block is encoded.
+/// The occasion of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moment {
     Written,
@@ -106,15 +107,15 @@ pub(super) enum Moment {
 pub(super) struct Subject<'a> {
     pub(super) block: &'a [u8],
     pub(super) moment: Moment,
-    /// What there is to encode with.
+    /// The dictionaries to encode with.
     pub(super) dictionaries: &'a KeptDictionaries,
-    /// What tells it from others, to draw by.
+    /// The block's hash, to draw by.
     pub(super) hash: u64,
-    /// It is not worth more than this.
+    /// The greatest length that an encoding may have, in bytes.
     pub(super) limit: usize,
 }
 
-/// How a store's blocks are encoded.
+/// The encoding of a store's blocks.
 pub(super) struct Coding {
     kind: fn(&[u8]) -> Kind,
     /// The one method of each moment, if there is one.
@@ -123,13 +124,13 @@ pub(super) struct Coding {
     trainer: Mutex<Trainer>,
 }
 
-/// Where dictionaries come from.
+/// The source of dictionaries.
 struct Trainer {
     /// `None` where no method may use one.
     dictionaries: Option<Dictionaries>,
-    /// The share that dictionaries may take of what their class does.
+    /// The share of their class's stored bytes that dictionaries may take.
     share: f64,
-    /// What a byte is worth at each moment, in seconds of a core.
+    /// The worth of a byte at each moment, in seconds of a core.
     per_byte: [f64; 2],
     size_min: usize,
     /// Raw bytes of each class among the samples that were offered.
@@ -142,15 +143,15 @@ struct Way {
     /// By candidate.
     needs_dictionary: Vec<bool>,
     prices: Prices,
-    /// How many blocks of each class were measured, by the dictionary that there was.
+    /// The number of measured blocks of each class, by the dictionary at that time.
     measured: BTreeMap<(Class, u32), u64>,
 }
 
-/// What zeros are passed over by at a time: a few of the processor's widest words.
+/// Bytes of zeros passed over at a time: a few of the processor's widest words.
 const STRIDE_BYTES: usize = 8 * ALIGNMENT_BYTES;
 
-/// Returns a block without the zeros at its end, in units of a record: the ends of files, and pages that are not full,
-/// have many. They are not stored, and are quicker filled in than decoded. Nothing is left of a block of zeros.
+/// Returns a block without the zeros at its end, in units of a record. The ends of files have many, and so have pages
+/// that are not full. They are not stored, and are quicker filled in than decoded. Nothing is left of a block of zeros.
 ///
 /// # Panics
 /// If the length is no multiple of 16.
@@ -165,15 +166,15 @@ pub fn without_tail(block: &[u8]) -> &[u8] {
     &block[..used.map_or(0, |last| (last + 1) * ALIGNMENT_BYTES)]
 }
 
-/// What is to be done with a block.
+/// The decision about a block.
 struct Pick {
     method: Method,
-    /// The core time that is expected of it.
+    /// The expected core time.
     encode: f64,
 }
 
-/// How a block is to be encoded: chosen in the order of the blocks, so that the same ones are stored in the same way, and
-/// done by whichever thread.
+/// The chosen encoding of a block. It is chosen in the order of the blocks, so that the same ones are stored in the
+/// same way. Any thread may carry it out.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     method: Method,
@@ -209,7 +210,7 @@ impl Chosen {
     }
 }
 
-/// What of a transaction's encoding nobody notices, as far as it is left.
+/// The rest of a transaction's encoding time that its sync still hides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hidden(f64);
 
@@ -220,7 +221,7 @@ impl Default for Hidden {
 }
 
 impl Hidden {
-    /// Where nobody waits there is nothing to hide.
+    /// With nobody waiting there is nothing to hide.
     pub(super) const NONE: Hidden = Hidden(0.0);
 }
 
@@ -233,7 +234,7 @@ impl Coding {
             let candidate = |name: &&str| Candidate::new(name.parse().expect("a method"));
             let candidates: Vec<Candidate> = names.iter().map(candidate).collect();
             let options = ChooserOptions {
-                // What is drawn tells of every method, so that nothing has to be tried.
+                // A drawn block is measured with every method, so nothing has to be tried.
                 trial_share: 0.0,
                 ..ChooserOptions::default()
             };
@@ -279,8 +280,8 @@ impl Coding {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Encodes a block into the workspace as is best at its moment; returns how, and the length, or `None` if it is
-    /// to stay as it is.
+    /// Encodes a block into the workspace as is best at its moment. Returns the method and the length, or `None` if it
+    /// is to stay as it is.
     pub(super) fn encode(
         &self,
         subject: &Subject<'_>,
@@ -291,7 +292,7 @@ impl Coding {
         chosen.encode(workspace, subject.block, subject.limit)
     }
 
-    /// Chooses how a block is encoded best at its moment.
+    /// Chooses the best encoding of a block at its moment.
     pub(super) fn choose(
         &self,
         subject: &Subject<'_>,
@@ -325,7 +326,7 @@ impl Coding {
         Ok(Chosen::new(pick.method, dictionary))
     }
 
-    /// Runs every method on a block, and learns what each leaves.
+    /// Runs every method on a block, and learns the length that each leaves.
     fn measure(
         &self,
         at: usize,
@@ -355,7 +356,7 @@ impl Coding {
         Ok(())
     }
 
-    /// Takes a block for a sample, before any like it is written.
+    /// Takes a block as a sample, before any like it is written.
     pub(super) fn learn_of(&self, block: &[u8]) {
         let block = without_tail(block);
         let class = (self.kind)(block).class;
@@ -366,8 +367,8 @@ impl Coding {
         }
     }
 
-    /// Trains the classes that have samples enough, each within its share of so many stored bytes and for no longer than
-    /// the least saving is worth; returns the dictionaries that pay.
+    /// Trains the classes that have samples enough, each within its share of `live_bytes`. Training takes no longer
+    /// than the least saving is worth. Returns the dictionaries that pay.
     pub(super) fn train(
         &self,
         live_bytes: u64,
@@ -408,7 +409,7 @@ impl Coding {
         Ok(trained)
     }
 
-    /// Takes the dictionaries of a state for those there are.
+    /// Replaces the known dictionaries by those of a state.
     pub(super) fn restock(&self, kept: &KeptDictionaries) {
         if let Some(dictionaries) = &mut self.trainer().dictionaries {
             let generations = kept.iter().filter_map(|(_, kept)| kept.generation.as_ref());
@@ -430,14 +431,14 @@ fn training(sizes: Vec<usize>) -> DictionaryOptions {
         classes_max: CLASSES_MAX,
         sizes,
         saving_min: SAVING_MIN,
-        // As what stays is written.
+        // As blocks that stay are written.
         method: "zstd:9".parse().expect("a method"),
         ..DictionaryOptions::default()
     }
 }
 
 impl Trainer {
-    /// Returns the classes that are to be trained, the longest dictionary of each, and how many bytes of samples pay.
+    /// Returns the classes to train, the longest dictionary of each, and the bytes of samples that pay.
     fn due(&self, live_bytes: u64, moment: Moment) -> Vec<(Class, usize, usize)> {
         let Some(dictionaries) = &self.dictionaries else {
             return Vec::new();
@@ -462,9 +463,9 @@ impl Trainer {
 }
 
 impl Way {
-    /// Says whether a block is one of those that every method is run on.
+    /// Says whether every method is run on a block.
     fn draws(&mut self, life: &BlockLife, with: Option<&Arc<Generation>>, hash: u64) -> bool {
-        // What a new dictionary makes of a class is not known yet.
+        // The ratio of a class with a new dictionary is not known yet.
         let key = (life.class, with.map_or(0, |generation| generation.id));
         let measured = self.measured.entry(key).or_default();
         let is_drawn = *measured < FIRST_BLOCKS || Holdout::default().draws(hash);
@@ -477,7 +478,7 @@ impl Way {
         let place_cost = |at: usize, it: &Quantities| match needs_dictionary[at] && !has_dictionary
         {
             true => f64::INFINITY,
-            // What is hidden costs nothing.
+            // Hidden time costs nothing.
             false => -it.encode_core_seconds.mean.min(hidden.0),
         };
         let picked = self.chooser.pick(life, &self.prices, place_cost);
@@ -503,9 +504,9 @@ fn life(kind: &Kind, raw_bytes: usize) -> BlockLife {
     }
 }
 
-/// Encodes a block into the workspace; returns how, and the length, or `None` if it is above `limit`. zstd is
-/// written bare: the record says what the headers of its frame would. A method that uses a dictionary does without
-/// where there is none.
+/// Encodes a block into the workspace. Returns the method and the length, or `None` if it is above `limit`. zstd is
+/// written bare: the record has the content of its frame's headers. A method that uses a dictionary does without where
+/// there is none.
 fn encode(
     method: Method,
     dictionary: Option<&Arc<Generation>>,
@@ -527,7 +528,7 @@ fn encode(
         ..method.decoder()
     };
     let dictionary = dictionary.map(|generation| &generation.dictionary);
-    // One byte over and over makes a kind of block that cannot be bare.
+    // A repeated byte makes a kind of block that cannot be bare.
     let is_bare = method.decoder() == ZSTD && block[1..] != block[..block.len() - 1];
     let (length, decoder) = match (is_bare, dictionary) {
         (true, _) => {
@@ -558,7 +559,7 @@ mod tests {
         }
     }
 
-    /// What `coding` does with many blocks, in the order in which they come.
+    /// The results of `coding` for many blocks, in the order in which they come.
     fn encode_all(coding: &Coding, moment: Moment, blocks: &[Vec<u8>]) -> Vec<(u8, usize)> {
         let mut workspace = Workspace::default();
         let mut outcomes = Vec::new();
@@ -615,7 +616,7 @@ mod tests {
             ..dear
         };
         check(&worthless, Moment::Written, &words, stored);
-        // What is decoded again and again is not worth decoding.
+        // A block that is decoded again and again is not worth its decoding.
         let kind: fn(&[u8]) -> Kind = often_read;
         check(
             &BlocksOptions { kind, ..dear },

@@ -1,9 +1,9 @@
-//! What rests is made dense: segments whose blocks would be shorter in the denser methods are written again, and the file is
-//! cut to what is live, in small steps between which anybody may write.
+//! Stores at rest are made dense. Segments whose blocks would be shorter in the denser methods are written again, and
+//! the file is cut to its live bytes. The steps are small, and anybody may write between them.
 //!
-//! The long part of a step, decoding and encoding, is done beside whoever writes, and given up when that is wanted. Only what
-//! is encoded already is then moved as a transaction. What a segment would come to is told by some of its blocks. Of what
-//! was there before the store was opened a few segments speak for all: nothing of this is stored.
+//! The long part of a step, decoding and encoding, runs beside writers, and is given up when a writer wants the turn.
+//! Then only encoded blocks are moved as a transaction. Some blocks of a segment predict its length. A few segments
+//! speak for all segments from before the opening: nothing of this is stored.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,22 +19,23 @@ use crate::codec::Decoder;
 use crate::error::Result;
 use crate::storage::record::{Found, Record};
 
-/// What a step encodes, or reads to cut the file: two of the longest segments.
+/// Bytes that a step encodes, or reads to cut the file: two of the longest segments.
 const STEP_BYTES: u64 = 2 << 20;
-/// The first blocks of a segment and one in so many of the others tell what it would come to.
+/// The first blocks of a segment, and one in so many of the others, predict its length.
 const SAMPLED_PART: u64 = 16;
 const SAMPLED_FIRST: u64 = 4;
-/// A segment is left as it is where it would get shorter by less than this part: all together then take at most 1.07 of
-/// what they could.
+/// A segment is left as it is where it would get shorter by less than this part. All together then take at most 1.07 of
+/// their least length.
 const SAVED_PART: u64 = 16;
-/// So many segments speak for all that were there before: with none of them shorter, less than a tenth of all are, at 95 %.
+/// So many segments speak for all from before the opening. If none of them gets shorter, less than a tenth of all
+/// would, at 95 %.
 const SPEAKERS: u64 = 32;
-/// Cutting begins where the file is longer than it could be by this part, and ends when this many steps in a row did not
-/// make it shorter.
+/// Cutting begins where the file exceeds its possible length by this part. It ends when this many steps in a row did
+/// not make it shorter.
 const EXCESS_PART: u64 = 16;
 const IDLE_STEPS_MAX: usize = 4;
 
-/// What is known of a store that is made dense.
+/// Facts about a store that is made dense.
 #[derive(Debug, Default)]
 pub struct Density {
     has_learned: bool,
@@ -42,14 +43,14 @@ pub struct Density {
     /// The generations of segments that need not be looked at again.
     judged: HashSet<u64>,
     is_packing: bool,
-    /// Whether the file is cut behind every move, by however little.
+    /// Whether the file is cut behind every move, even by little.
     is_thorough: bool,
     idle_steps: usize,
     cleaned: Cleaned,
 }
 
 impl Density {
-    /// Of a store of which every segment is looked at, whoever wrote it.
+    /// Of a store whose every segment is looked at, whoever wrote it.
     fn thorough() -> Density {
         Density {
             has_heard_speakers: true,
@@ -58,33 +59,33 @@ impl Density {
         }
     }
 
-    /// Notes that something was written since.
+    /// Notes that something was written since then.
     pub fn note_written(&mut self) {
         (self.is_packing, self.idle_steps) = (false, 0);
     }
 }
 
-/// What a step of making a store dense came to.
+/// The result of a step of making a store dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Densified {
     /// There is more to do.
     Some,
-    /// Somebody writes, or reads what would be freed.
+    /// A writer is active, or a reader needs the segments that would be freed.
     Later,
     All,
 }
 
-/// The blocks of segments, by where they lie, as they would be shorter.
+/// The shorter encodings of blocks of segments, by place.
 pub(super) type Encoded = HashMap<u64, (Decoder, Vec<u8>)>;
 
-/// What became of a look at a segment.
+/// The result of a look at a segment.
 enum Look {
     Dense,
     Shorter(Encoded),
     GivenUp,
 }
 
-/// Segments to be looked at.
+/// Segments to look at.
 struct Unjudged {
     segments: Vec<Segment>,
     /// Whether a few of them speak for all.
@@ -92,8 +93,8 @@ struct Unjudged {
 }
 
 impl Blocks {
-    /// Does one step of making a store dense. `goes_on` is asked between blocks whether nobody wants to write. What frees
-    /// keeps the room in the file that it has otherwise, and a store that is dense is not written.
+    /// Does one step of making a store dense. `goes_on` is asked between blocks whether nobody wants to write. A step
+    /// that frees keeps the file's usual room, and a dense store is not written.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
@@ -102,10 +103,10 @@ impl Blocks {
     /// Some 2 MiB are decoded and encoded while others write, and then written in a transaction with a checkpoint. The
     /// first step trains dictionaries, if there are none and they pay.
     pub fn densify(&self, known: &mut Density, goes_on: &dyn Fn() -> bool) -> Result<Densified> {
-        // Who trains writes.
+        // Training writes.
         if !known.has_learned && self.has_written() {
             known.has_learned = true;
-            // A newer dictionary would have all written again that the present one is for.
+            // A newer dictionary would have all blocks of the present one written again.
             let has_none = self.inner.shared.state().dictionaries.len() == 0;
             if has_none && self.learn_from_itself()? > 0 {
                 known.judged.clear();
@@ -148,14 +149,15 @@ impl Blocks {
         Ok(Densified::Some)
     }
 
-    /// Makes a store dense by as many steps as that takes, while the caller keeps others from writing. One that somebody reads
-    /// is left as it is: what is freed could not be given back.
+    /// Makes a store dense by as many steps as needed, while the caller keeps others from writing. A store with readers
+    /// is left as it is: freed segments could not be given back.
     ///
     /// # Errors
     /// As [`Blocks::clean`].
     ///
     /// # Cost
-    /// Everything is read, and a sixteenth of it encoded; what gets shorter is written, with a checkpoint for each 2 MiB.
+    /// Everything is read, and a sixteenth of it encoded. Blocks that get shorter are written, with a checkpoint for
+    /// each 2 MiB.
     pub fn make_dense(&self) -> Result<Cleaned> {
         let mut known = Density::thorough();
         let is_read = || self.inner.shared.is_read();
@@ -163,8 +165,8 @@ impl Blocks {
         Ok(known.cleaned)
     }
 
-    /// Returns whether [`Blocks::make_dense`] would make the file shorter, were so many bytes dead that are live now, by a few
-    /// segments that speak for all. Nothing is written: whoever writes first after opening a store makes its file longer by
+    /// Returns whether [`Blocks::make_dense`] would make the file shorter if `dying_bytes` of the live bytes were dead.
+    /// A few segments speak for all. Nothing is written: the first write after an opening makes the file longer by
     /// that.
     ///
     /// # Errors
@@ -181,7 +183,7 @@ impl Blocks {
         Ok(slack.is_some_and(|slack| slack.is_much))
     }
 
-    /// Returns the segments to be looked at, in the order of the file; `None` while somebody writes.
+    /// Returns the segments to look at, in the order of the file; `None` while somebody writes.
     fn unjudged(&self, known: &mut Density) -> Option<Unjudged> {
         let (mut segments, first_generation) = match &*self.inner.lock_turn() {
             Turn::Idle(writer) => {
@@ -214,7 +216,7 @@ impl Blocks {
         }
     }
 
-    /// Looks at some blocks of a few segments: if they would not be shorter all are left as they are.
+    /// Looks at some blocks of a few segments. If they would not get shorter, all segments are left as they are.
     fn hear_speakers(
         &self,
         known: &mut Density,
@@ -232,7 +234,7 @@ impl Blocks {
         Ok(Densified::Some)
     }
 
-    /// Returns what would be saved of some blocks of a few segments; `None` if that is given up.
+    /// Returns the saving over some blocks of a few segments; `None` if that is given up.
     fn saving_of_all(
         &self,
         segments: &[Segment],
@@ -273,7 +275,7 @@ impl Blocks {
         })
     }
 
-    /// Returns what would be saved of some blocks of a segment; `None` if that is given up.
+    /// Returns the saving over some blocks of a segment; `None` if that is given up.
     fn saving(
         &self,
         snapshot: &Snapshot,
@@ -297,7 +299,7 @@ impl Blocks {
         Ok(is_whole.then_some(saving))
     }
 
-    /// Returns a block as it would be shorter, if it would.
+    /// Returns a shorter encoding of a block, if there is one.
     fn denser(
         &self,
         snapshot: &Snapshot,
@@ -317,8 +319,8 @@ impl Blocks {
         })
     }
 
-    /// Shows the blocks of a segment that are live in a snapshot; returns whether all were shown before `show` said
-    /// that that is enough.
+    /// Shows the blocks of a segment that are live in a snapshot. Returns whether all were shown before `show` had
+    /// enough.
     fn for_each_frame(
         &self,
         snapshot: &Snapshot,
@@ -366,8 +368,8 @@ impl Blocks {
         Ok(Some(cleaned))
     }
 
-    /// Returns what the file could be cut to, were so many bytes dead that are live now and so much of the others saved; `None`
-    /// while somebody writes.
+    /// Returns the length that the file could be cut to, with `dying_bytes` dead and so much of the others saved;
+    /// `None` while somebody writes.
     fn slack(&self, dying_bytes: u64, saving: &Saving) -> Option<Slack> {
         let options = &self.inner.options;
         let state = self.inner.shared.state();
@@ -379,7 +381,7 @@ impl Blocks {
                 (live_bytes, writer.kept_bytes(&state, Leaves::All))
             }
             Turn::Untouched(recovery, _) => {
-                // About that, and what whoever writes first begins.
+                // About that, and the segments that the next writer begins.
                 let kept_bytes = state.checkpoint_bytes_max() + state.table_bytes();
                 let begun_bytes = 4 * least_bytes;
                 (recovery.live.iter().sum(), kept_bytes + begun_bytes)
@@ -397,7 +399,7 @@ impl Blocks {
         })
     }
 
-    /// Does one step of cutting the file to what is live, if it is longer by enough.
+    /// Does one step of cutting the file to its live bytes, if it is longer by enough.
     fn pack(&self, known: &mut Density) -> Result<Densified> {
         let Some(Slack { measure, is_much }) = self.slack(0, &Saving::default()) else {
             return Ok(Densified::Later);
@@ -429,13 +431,13 @@ impl Blocks {
     }
 }
 
-/// What a file could be cut to, and whether that is worth it.
+/// The length that a file could be cut to, and whether that is worth it.
 struct Slack {
     measure: Measure,
     is_much: bool,
 }
 
-/// What blocks would get shorter by.
+/// The bytes by which blocks would get shorter.
 #[derive(Default)]
 struct Saving {
     present_bytes: u64,

@@ -1,9 +1,9 @@
-//! The dictionaries of a store: what frames are decoded with, and what new ones come from.
+//! The dictionaries of a store: those that frames are decoded with, and the training of new ones.
 //!
-//! A dictionary enters with a checkpoint, in two records that are read again before the superblock points to them, so
-//! that no frame ever names one that is not durable. It goes with a checkpoint too, when another one of its class is
-//! newer and no segment holds anything that was written while it was in use. What is lost in both copies is an error
-//! of the frames that need it, and of nothing else.
+//! A dictionary enters with a checkpoint, in two records. They are read again before the superblock points to them, so
+//! no frame ever names a dictionary that is not durable. It goes with a checkpoint too: a newer one of its class is
+//! there, and no segment holds anything written while it was in use. If both copies are lost, the frames that need it
+//! are in error, and nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::storage::seeded::{SeededBug, is_seeded};
 
 /// The most dictionaries of a store, those included that old frames alone need.
 pub(super) const DICTIONARIES_MAX: usize = 64;
-/// No dictionary is trained while there are as many: the others are for what is superseded meanwhile.
+/// No dictionary is trained while there are this many. The rest is for those superseded meanwhile.
 pub(super) const TRAINED_MAX: usize = DICTIONARIES_MAX / 2;
-/// What a record has beside the dictionary's own bytes, header and padding included.
+/// Bytes of a record beside the dictionary's own, header and padding included.
 const RECORD_EXTRA_BYTES: usize = HEADER_BYTES + 48;
-/// What a store is sampled by before it is rewritten.
+/// The blocks by which a store is sampled before it is rewritten.
 const SAMPLES: u64 = 1024;
 
 /// A dictionary that the store keeps.
@@ -43,7 +43,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// One that lies nowhere yet.
+    /// A dictionary without a place yet.
     fn new(generation: &Arc<Generation>) -> Kept {
         Kept {
             generation: Some(Arc::clone(generation)),
@@ -83,7 +83,7 @@ impl KeptDictionaries {
         self.0.get(&id)
     }
 
-    /// Says whether there is this one, or none is asked for.
+    /// Says whether there is this one, or none is needed.
     pub(super) fn has(&self, id: u32) -> bool {
         id == 0 || self.0.contains_key(&id)
     }
@@ -124,7 +124,7 @@ impl KeptDictionaries {
         }
     }
 
-    /// Returns more bytes than the records take that the next checkpoint writes.
+    /// Returns a bound on the bytes of the records that the next checkpoint writes.
     pub(super) fn moved_bytes(&self) -> usize {
         let moved = self.0.values().filter(|kept| kept.is_moved);
         let generations = moved.filter_map(|kept| kept.generation.as_ref());
@@ -133,7 +133,7 @@ impl KeptDictionaries {
             .sum()
     }
 
-    /// Forgets what is superseded and needed by nothing that is live; returns what it was.
+    /// Forgets superseded dictionaries that nothing live needs, and returns them.
     fn drop_unused(&mut self, segments: &Segments, live: &[u64]) -> Vec<Kept> {
         let held = || segments.iter().zip(live).filter(|(_, live)| **live > 0);
         let is_needed = |kept: &Kept| {
@@ -162,7 +162,7 @@ fn record_bytes(generation: &Generation) -> usize {
 }
 
 impl Writer {
-    /// Writes the dictionaries that are new or move, twice, reads them again, and lets those go that nothing needs.
+    /// Writes the dictionaries that are new or move, twice, and reads them again. Drops those that nothing needs.
     pub(super) fn write_dictionaries(
         &mut self,
         file: &StoreFile,
@@ -240,21 +240,21 @@ impl Inner {
 
 impl Blocks {
     /// Trains a dictionary for each class of blocks that has samples enough, and writes those that pay with a
-    /// checkpoint; returns how many. Blocks that are written or moved from then on are encoded with them where that
+    /// checkpoint. Returns how many. Blocks that are written or moved from then on are encoded with them where that
     /// pays.
     ///
     /// # Errors
     /// As [`Blocks::checkpoint`].
     ///
     /// # Cost
-    /// That of [`crate::dictionaries::Training::run`] on samples of 32 times the longest dictionary for each class, and of a checkpoint
-    /// if any is kept.
+    /// That of [`crate::dictionaries::Training::run`] on samples of 32 times the longest dictionary for each class, and
+    /// of a checkpoint if any is kept.
     pub fn train(&self) -> Result<usize> {
         self.train_for(0, Moment::Written, &inline_pool()?)
     }
 
-    /// Trains on blocks like those that are going to be written, for dictionaries that pay where `stored_bytes` of them
-    /// come to be stored; the classes side by side, by the workers of a pool. Returns how many came of it.
+    /// Trains on blocks like those about to be written, for dictionaries that pay where `stored_bytes` of such blocks
+    /// get stored. The workers of a pool train the classes side by side. Returns how many came of it.
     ///
     /// # Errors
     /// As [`Blocks::train`].
@@ -275,7 +275,7 @@ impl Blocks {
 
     fn train_for(&self, coming_bytes: u64, moment: Moment, pool: &Pool) -> Result<usize> {
         let mut live_bytes = None;
-        // Who writes knows the numbers of all that there are, and gives others.
+        // The writer knows the numbers of all dictionaries there are, and gives others.
         self.with_writer(|inner, writer| {
             let has_room = writer.log.room_bytes() > 8 * u64::from(inner.options.segment_bytes_min);
             let is_wanted = inner.shared.state().dictionaries.len() < TRAINED_MAX && has_room;
@@ -301,7 +301,7 @@ impl Blocks {
             writer.pending.clear();
             if entered.is_err() {
                 inner.coding.restock(&state.dictionaries);
-                // What has no room is done without.
+                // Without room it goes on without a dictionary.
                 if writer.log.lacks_room {
                     count = 0;
                     return Ok(());
@@ -326,7 +326,7 @@ impl Blocks {
         let volume = sampled.volume;
         let mut block = vec![0; snapshot.block_bytes(volume)? as usize];
         for index in &sampled.indexes {
-            // What cannot be read is no worse where it is.
+            // An unreadable block is no worse where it is.
             if snapshot.read(volume, *index, &mut block).is_ok() {
                 self.inner.coding.learn_of(&block);
             }
@@ -341,8 +341,8 @@ struct SampledVolume {
     indexes: Vec<u64>,
 }
 
-/// Picks between half of [`SAMPLES`] and all of them from the mapped blocks, or all blocks where there are fewer. Holes may be
-/// most of the volumes: the distance between two picks is halved until enough are found.
+/// Picks between half of [`SAMPLES`] and all of them from the mapped blocks, or all blocks where there are fewer. Holes
+/// may be most of the volumes: the distance between two picks is halved until enough are found.
 fn sample(snapshot: &Snapshot) -> Result<Vec<SampledVolume>> {
     let volumes: Vec<u32> = snapshot.volumes().collect();
     let mut total_blocks = 0;
@@ -361,7 +361,7 @@ fn sample(snapshot: &Snapshot) -> Result<Vec<SampledVolume>> {
     }
 }
 
-/// Picks the first mapped block, and after each the first one that is `step` away or farther.
+/// Picks the first mapped block, and then each time the first one that is at least `step` behind the last.
 fn mapped_each(snapshot: &Snapshot, volume: u32, step: u64) -> Result<SampledVolume> {
     let mut indexes = Vec::new();
     let mut from = 0;
@@ -445,7 +445,7 @@ mod tests {
         }
         assert_eq!(blocks.stats().dictionaries, 2);
         model::verify(&blocks);
-        // What the old one is needed for is moved, and it goes.
+        // Blocks that need the old one are moved, and it goes.
         blocks.rewrite().unwrap();
         blocks.checkpoint().unwrap();
         model::verify(&blocks);
@@ -523,7 +523,7 @@ mod tests {
             );
             assert!((least..=2 * BLOCKS).contains(&found) && verified.fault_count >= faults);
             assert_eq!(found < 2 * BLOCKS, flipped.len() == 2);
-            // Whoever writes next makes the first copy whole again.
+            // The next write makes the first copy whole again.
             if flipped == [0] {
                 let disk = SimulatedDisk::from_image(&image, 0);
                 let blocks = Blocks::open(&*disk.start_process(), NAME, chosen()).unwrap();

@@ -25,7 +25,7 @@ pub const BLOCK_BYTES_MIN: u32 = 512;
 /// The longest block.
 pub const BLOCK_BYTES_MAX: u32 = 65_536;
 
-/// Checks that a volume may have such blocks.
+/// Checks that a volume may have blocks of this length.
 ///
 /// # Errors
 /// [`Error::Invalid`] if not.
@@ -38,12 +38,12 @@ pub(super) fn check_block_bytes(block_bytes: u32) -> Result<()> {
     Ok(())
 }
 
-/// What is read at once at most: it stays in the processor's cache until it is decoded.
+/// The most bytes read at once. They stay in the processor's cache until they are decoded.
 const READ_BYTES_MAX: u64 = 256 << 10;
-/// What is read for nothing between two frames: it costs less than a second read.
+/// Bytes read for nothing between two frames: this costs less than a second read.
 const READ_GAP_BYTES: u64 = 4 << 10;
 
-/// Cleaning may read one byte of segments for so many that were encoded, or decoded: half of what a tenth of the work is. A byte
+/// Cleaning may read one byte of segments for so many that were encoded or decoded: half of a tenth of the work. A byte
 /// of a segment took 1 ns where the last close cut 435 MB to 55 MB, encoding some 8 and decoding 1.5 (an EPYC).
 const ENCODED_PART: u64 = 2;
 const DECODED_PART: u64 = 10;
@@ -59,7 +59,7 @@ pub(super) struct Workspace {
     pub(super) block: Vec<u8>,
 }
 
-/// What this process did with blocks, in bytes: cleaning that nobody asked for goes by it.
+/// This process's work with blocks, in bytes. Cleaning without a request is bounded by it.
 #[derive(Debug, Default)]
 pub(super) struct BlockWork {
     encoded_bytes: AtomicU64,
@@ -80,7 +80,7 @@ impl BlockWork {
         self.spent_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Returns what may be read of segments that are cleaned, for a tenth of the work.
+    /// Returns the bytes of cleaned segments that may be read, for a tenth of the work.
     pub(super) fn earned_bytes(&self) -> u64 {
         let encoded_bytes = self.encoded_bytes.load(Relaxed);
         let decoded_bytes = self.decoded_bytes.load(Relaxed);
@@ -89,7 +89,7 @@ impl BlockWork {
     }
 }
 
-/// The key of a node that lies in the file: a place alone is used again.
+/// The key of a node in the file. A place alone is used again.
 type NodeKey = (u64, u64);
 
 /// The file of a store, for reading.
@@ -98,7 +98,7 @@ pub(super) struct StoreFile {
     pub(super) log_id: [u8; 16],
     nodes: NodeCache<NodeKey, Node>,
     chunks: NodeCache<NodeKey, Chunk>,
-    /// What was read of dictionaries, so that seeing a store anew reads none of them again.
+    /// The dictionaries read so far, so that a new look at the store reads none of them again.
     dictionaries: Mutex<HashMap<NodeKey, Arc<Generation>>>,
     workspaces: Mutex<Vec<Workspace>>,
     pub(super) work: BlockWork,
@@ -137,8 +137,8 @@ impl StoreFile {
         result
     }
 
-    /// Reads the blocks of a run of frames into `target`, zeros for those without a place. What lies close together
-    /// in the file is read at once.
+    /// Reads the blocks of a run of frames into `target`, zeros for those without a place. Frames close together in the
+    /// file are read at once.
     pub(super) fn read_frames(
         &self,
         ids: &[u32],
@@ -292,11 +292,11 @@ impl StoreFile {
             .insert(key, u64::from(number), Arc::clone(chunk));
     }
 
-    /// Reads a dictionary from the first of its copies that is whole, and says whether that is the first at all; `None`
-    /// if neither is.
+    /// Reads a dictionary from its first whole copy, and says whether that is the first at all; `None` if neither is
+    /// whole.
     ///
     /// # Errors
-    /// Those of reading, if they are why.
+    /// Those of reading, if they are the cause.
     pub(super) fn dictionary(
         &self,
         places: [Place; 2],
@@ -329,7 +329,7 @@ impl StoreFile {
         Ok(Some((generation, true)))
     }
 
-    /// Reads one copy of a dictionary from the file and holds it to its name.
+    /// Reads one copy of a dictionary from the file and checks it against its name.
     pub(super) fn check_dictionary(
         &self,
         place: Place,
@@ -350,7 +350,7 @@ impl StoreFile {
         })
     }
 
-    /// Reads the block of frame `id` into `target`; returns the number of the dictionary that it took, 0 for none.
+    /// Reads the block of frame `id` into `target`. Returns the number of its dictionary, 0 for none.
     pub(super) fn read_frame(
         &self,
         place: Place,
@@ -366,7 +366,7 @@ impl StoreFile {
     }
 }
 
-/// Returns how many of the first places follow each other so closely that one read is for all of them.
+/// Returns how many of the first places one read can cover, since they follow each other closely.
 fn close_together(places: &[Place], end_max: u64) -> usize {
     let start = places[0].address();
     let mut end = start + places[0].record_bytes();
@@ -385,8 +385,8 @@ fn close_together(places: &[Place], end_max: u64) -> usize {
     count
 }
 
-/// Decodes the block in a record that must be that of frame `id`. Where it says that it is shorter than the target, zeros
-/// follow.
+/// Decodes the block in a record that must be that of frame `id`. If the record has fewer raw bytes than the target,
+/// zeros follow.
 pub(super) fn decode_frame(
     record: &Record<'_>,
     id: u32,
@@ -423,7 +423,7 @@ pub(super) fn decode_frame(
     decoded.map_err(|error| error.moved_by(record.address))
 }
 
-/// Reads whose frame a record is.
+/// Reads the frame prefix of a record.
 pub(super) fn frame_prefix(record: &Record<'_>) -> Result<FramePrefix> {
     let is_frame = matches!(record.label.kind, KIND_FRAME | KIND_MOVE);
     let prefix = FramePrefix::decode(record.body).filter(|_| is_frame);

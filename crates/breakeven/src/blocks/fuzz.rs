@@ -1,4 +1,4 @@
-//! The fuzz target of what lies behind a store's checksums; [`crate::fuzz`] lists it.
+//! The fuzz target behind a store's checksums; [`crate::fuzz`] lists it.
 
 use super::layout::{
     Checkpoint, Commit, FramePrefix, Listed, Operation, Payload, decode_head, encode_head,
@@ -6,7 +6,8 @@ use super::layout::{
 use super::table::Chunk;
 use crate::storage::fuzz::read_again;
 
-/// Reads any bytes as a body of the kind that the first byte tells. What is read is written again and read to the same.
+/// Reads any bytes as a body of the kind in the first byte. A body that can be read is written again and read to the
+/// same.
 pub(crate) fn fuzz_blocks(data: &[u8]) {
     let Some((&kind, body)) = data.split_first() else {
         return;

@@ -1,41 +1,38 @@
-//! How long a store's file should be: what is live, a share of dead, and room for what comes next.
+//! The right length of a store's file: its live bytes, a share of dead ones, and room for the next writes.
 //!
-//! A log that is cleaned needs room in three places: for what is written until the next cleaning, for what
-//! a cleaning moves before it frees anything, and in the segments that are begun or kept in reserve. All
-//! of it is part of the length that [`BlocksOptions::space_amp`] asks for, so that the file keeps to it
-//! and not only the segments in use.
+//! A cleaned log needs room in three places: for writes until the next cleaning, for moves before they free anything,
+//! and in segments that are begun or kept in reserve. All of it is part of the length that [`BlocksOptions::space_amp`]
+//! asks for. So the file keeps to it, and not only the segments in use.
 
 use super::layout::SEGMENTS_START;
 use super::log::{Log, Use, is_free};
 use super::{BlocksOptions, Reserve, SEGMENT_BYTES_MAX, SEGMENT_SHARE};
 
-/// The file's goal is below what the option allows by this part, which is for what comes between.
+/// The file's goal is below the option's limit by this part, which is for the writes between.
 const MARGIN_SHARE: u64 = 32;
-/// Cleanings are this part of the file apart: the more often, the less room waits, and the more
-/// checkpoints are written.
+/// Cleanings are this part of the file apart. More frequent ones need less room and more checkpoints.
 const INTERVAL_SHARE: u64 = 32;
 
-/// And those of a database so far apart at least, up to half of what is live: some 50 commits of one row, of which each has its sync
-/// as well.
+/// Cleanings of a database are at least so far apart, up to half of its live bytes: some 50 commits of one row, each
+/// with its own sync.
 const INTERVAL_BYTES_MIN: u64 = 64 << 10;
 
-/// The end of a segment is lost, half a record on average. So a disk grows by this part of it up to four least segments:
-/// with a 64th alone, 12 MB of half noise took 5 % more. The pages of a database are shorter than its segments by far, and
-/// long segments make its reserve larger.
+/// The end of a segment is lost, half a record on average. So a disk grows by this part of it up to four least
+/// segments. With a 64th alone, 12 MB of half noise took 5 % more. The pages of a database are shorter than its
+/// segments by far, and long segments make its reserve larger.
 const DISK_SHARE: u64 = 16;
 
-/// A file that is longer by this part than it is to be is much too long: as much as cleaning may hold beside it.
+/// A file that exceeds its due length by this part is much too long. Cleaning may hold as much beside it.
 const MUCH_SHARE: u64 = 4;
 
-/// Where the file is to be as short as can be, segments may be empty by this part: what is written in one go is
-/// emptier by its records' ends alone.
+/// Segments of a packed file may be empty by this part. Blocks written in one go leave only the ends of records empty.
 const PACKED_SHARE: u64 = 64;
 
-/// What a file's length goes by.
+/// The inputs of a file's due length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measure {
     options: BlocksOptions,
-    /// What is free in it beside that.
+    /// The bytes free in it beside that.
     left_bytes: u64,
 }
 
@@ -47,7 +44,7 @@ impl Measure {
         }
     }
 
-    /// Of a file that is as short as full segments get it, but for so much that is left free.
+    /// Of a file that is as short as full segments get it, with `left_bytes` more left free.
     pub(super) fn packed(options: &BlocksOptions, left_bytes: u64) -> Measure {
         Measure {
             options: BlocksOptions {
@@ -58,18 +55,18 @@ impl Measure {
         }
     }
 
-    /// Returns how many times what is live the segments in use may be.
+    /// Returns the most bytes of segments in use, as a multiple of the live bytes.
     pub(super) fn space_amp(&self) -> f64 {
         self.options.space_amp
     }
 }
 
-/// What a file should come to.
+/// The goal of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
     /// The length at which it is neither cleaned for its length nor cut.
     pub(super) file_bytes: u64,
-    /// What is written between two cleanings.
+    /// Bytes written between two cleanings.
     pub(super) interval_bytes: u64,
     /// With less room than this cleaning is due.
     pub(super) room_bytes_min: u64,
@@ -90,18 +87,18 @@ impl Goal {
         let least_bytes = match options.reserve {
             // A disk has room for the next segments alone once its host is full.
             Reserve::All => segment_bytes,
-            // The segments of a small file are short, and a cleaning has its syncs whatever it frees.
+            // The segments of a small file are short, and a cleaning has its syncs even if it frees little.
             Reserve::Share => segment_bytes.max((live_bytes / 2).min(INTERVAL_BYTES_MIN)),
         };
         let interval_bytes = match is_packed {
             true => segment_bytes,
             false => (allowed_bytes / INTERVAL_SHARE).max(least_bytes).min(most),
         };
-        // Two segments are kept for cleaning, and as much as was written may have to move.
+        // Two segments are kept for cleaning, and as many bytes as were written may have to move.
         let room_bytes_min = 2 * segment_bytes + interval_bytes;
         let room_bytes = room_bytes_min + interval_bytes;
-        // Where the option asks for less than that takes, the segments would have to be full. What is packed keeps no
-        // room but in the segment that was begun and the one behind it.
+        // Where the option asks for less than that takes, the segments would have to be full. A packed file keeps no
+        // room but in the begun segment and the one behind it.
         let least_bytes = match is_packed {
             true => live_bytes + live_bytes / PACKED_SHARE + 2 * segment_bytes,
             false => live_bytes + live_bytes / 8 + room_bytes + segment_bytes,
@@ -116,7 +113,7 @@ impl Goal {
         }
     }
 
-    /// Returns whether a file of this length passes its goal by more than comes and goes.
+    /// Returns whether a file of this length exceeds its goal by more than its usual variation.
     pub(super) fn is_passed_by(&self, file_bytes: u64) -> bool {
         let slack_bytes = (self.file_bytes / MARGIN_SHARE).max(self.segment_bytes);
         file_bytes > self.file_bytes + slack_bytes
@@ -136,7 +133,7 @@ pub(super) fn segment_bytes(file_bytes: u64, least: u64, reserve: Reserve) -> u6
 }
 
 impl Log {
-    /// Returns the goal for what is live now.
+    /// Returns the goal for the present live bytes.
     pub(super) fn goal(&self, measure: &Measure) -> Goal {
         self.goal_of(self.live.iter().sum(), measure)
     }
@@ -150,13 +147,13 @@ impl Log {
         self.segments.end(SEGMENTS_START)
     }
 
-    /// Returns the room for what comes: what is free for all readers, and what the file may still grow by.
+    /// Returns the room for new writes: the bytes free for all readers, and those by which the file may still grow.
     pub(super) fn room_below(&self, goal: &Goal) -> u64 {
         self.room_at(goal, self.horizon())
     }
 
-    /// Returns what the room would be without readers. What only they keep from use comes back by itself, and
-    /// cleaning more meanwhile would lengthen the file.
+    /// Returns the room as it would be without readers. Segments that only they keep from use come back by themselves.
+    /// Cleaning more meanwhile would lengthen the file.
     pub(super) fn room_without_readers(&self, goal: &Goal) -> u64 {
         self.room_at(goal, u64::MAX)
     }
@@ -170,19 +167,19 @@ impl Log {
         free_bytes + goal.file_bytes.saturating_sub(self.file_bytes())
     }
 
-    /// Returns whether cleaning is due, once as much was written as makes it worth a checkpoint.
+    /// Returns whether cleaning is due, once the written bytes are worth a checkpoint.
     pub(super) fn is_cleaning_due(&self, goal: &Goal) -> bool {
         let changed_bytes = self.appended_bytes.max(self.died_bytes) + self.given_up_bytes;
         if changed_bytes < goal.interval_bytes / 2 {
             return false;
         }
-        // What lies behind the goal needs room before it to move to.
+        // Blocks behind the goal need room before it to move to.
         let lacks_room = self.room_without_readers(goal) < goal.room_bytes_min;
         lacks_room || (self.is_too_long(goal) && self.room_below(goal) >= goal.room_bytes_min)
     }
 
-    /// Returns whether it is worth checkpoints to give the end of the file back: once as much was written or freed as for
-    /// a cleaning, or where it is much, unless that was tried of this length.
+    /// Returns whether giving the end of the file back is worth checkpoints. It is once as much was written or freed as
+    /// for a cleaning, or where the end is long, unless that was tried at this length.
     pub(super) fn is_giving_back_due(&self, goal: &Goal) -> bool {
         let has_written = self.appended_bytes + self.freed_bytes >= goal.interval_bytes / 2;
         let file_bytes = self.file_bytes();
@@ -191,14 +188,13 @@ impl Log {
         self.is_too_long(goal) && (has_written || is_much)
     }
 
-    /// Returns whether the file passes its goal by more than comes and goes.
+    /// Returns whether the file exceeds its goal by more than its usual variation.
     pub(super) fn is_too_long(&self, goal: &Goal) -> bool {
         goal.is_passed_by(self.file_bytes())
     }
 
-    /// Returns how many segments are left when those at the file's end go that are free for all readers
-    /// and lie behind the goal; `None` if there are none or `list_bytes` of records might not fit into what
-    /// is free before them.
+    /// Returns how many segments are left without the free ones at the file's end behind the goal. Those are free for
+    /// all readers. `None` if there are none, or `list_bytes` of records might not fit into the free room before them.
     pub(super) fn kept_segments(&self, goal: &Goal, list_bytes: u64) -> Option<usize> {
         let horizon = self.horizon();
         let is_tail = |index: &usize| {
@@ -212,7 +208,7 @@ impl Log {
         (cut > 0 && fits).then_some(kept)
     }
 
-    /// Keeps the segments from `kept` on from being written: a list without them is being written.
+    /// Keeps the segments from `kept` on from being written, while a list without them is written.
     pub(super) fn hold_tail(&mut self, kept: usize) {
         self.uses[kept..].fill(Use::Held);
         self.recount();

@@ -10,9 +10,9 @@ use crate::storage::{MemoryStorage, OpenOptions, Storage};
 const NAME: &str = "store";
 const BLOCK_BYTES: usize = 512;
 
-/// Without flags: each superblock was written to one slot alone. Two sessions, of which neither was closed: a volume of 30 blocks,
-/// of which one is shown at 50 too, its clone and a note; a checkpoint; blocks 10 to 19 again. Then blocks 20 to 24 again and a trim of
-/// the first two; then block 25 again.
+/// Without flags: each superblock was written to one slot alone. There are two sessions, neither closed: a volume of 30
+/// blocks, with one of them shown at 50 too, its clone and a note; a checkpoint; blocks 10 to 19 again. Then blocks 20
+/// to 24 again and a trim of the first two; then block 25 again.
 const WITHOUT_FLAGS: &[u8] = include_bytes!("../../tests/golden/blocks-1.zst");
 const WITHOUT_FLAGS_BYTES: usize = 32_768;
 
@@ -44,7 +44,7 @@ fn block(index: u64, round: u8) -> Vec<u8> {
     text.bytes().cycle().take(BLOCK_BYTES).collect()
 }
 
-/// Checks what both volumes show when the sessions up to this one are there.
+/// Checks the content of both volumes with the sessions up to this one.
 fn check(blocks: &Blocks, session: u8) {
     let snapshot = blocks.snapshot();
     assert_eq!(snapshot.note(7).as_deref(), Some(&b"golden"[..]));
@@ -69,7 +69,7 @@ fn check(blocks: &Blocks, session: u8) {
     }
 }
 
-/// It reads as it did, and the first write brings it to what is written today.
+/// It reads as it did, and the first write brings it to the present format.
 #[test]
 fn a_store_without_flags_is_read_and_becomes_one_of_today() {
     let storage = golden();
@@ -97,7 +97,7 @@ fn a_store_without_flags_is_read_and_becomes_one_of_today() {
     }
 }
 
-/// What one slot alone led to may be missing: that is said, and a repair finds it.
+/// Transactions that one slot alone led to may be missing: that is reported, and a repair finds them.
 #[test]
 fn a_lost_session_of_a_store_without_flags_is_told_and_found() {
     let mut sessions = Vec::new();

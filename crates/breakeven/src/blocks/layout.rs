@@ -1,7 +1,6 @@
 //! The bytes of the store's own records and of its superblock, as `docs/format.md` has them.
 //!
-//! Everything here is layout: what is encoded reads back to itself, and what cannot have been encoded
-//! is `None`.
+//! Everything here is layout. Encoded values read back to themselves, and bytes that no encoder made are `None`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,12 +10,12 @@ use super::state::{INDEX_MAX, MAP_HEIGHT_MAX, NOTE_BYTES_MAX, Volume};
 use super::table::HEIGHT_MAX;
 use crate::storage::superblock::{SLOT_BYTES, StoreKind};
 
-/// What the superblock says of the store.
+/// The superblock's facts about the store.
 pub(super) const KIND: StoreKind = StoreKind {
     known_flags: FLAG_END,
     ..StoreKind::new(*b"BLKS", 1)
 };
-/// Both slots lead to the same, and the payload has an end.
+/// Both slots lead to the same state, and the payload has an end.
 pub(super) const FLAG_END: u64 = 1;
 /// Where the first segment starts.
 pub(super) const SEGMENTS_START: u64 = 2 * SLOT_BYTES as u64;
@@ -46,9 +45,9 @@ pub(super) const FRAME_PREFIX_BYTES: usize = 16;
 pub(super) const NODE_PREFIX_BYTES: usize = 8;
 /// The commit's fields before the operations.
 pub(super) const COMMIT_PREFIX_BYTES: usize = 40;
-/// The longest name of a commit's coordinator: twice what SQLite gives a path.
+/// The longest name of a commit's coordinator: twice the longest path of SQLite.
 pub(crate) const COORDINATOR_BYTES_MAX: usize = 1024;
-/// How a commit says that it is made durable before it is seen, and has a coordinator.
+/// The mode of a commit that is made durable before it is seen, and has a coordinator.
 const COORDINATED: u32 = 2;
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -121,7 +120,7 @@ fn put_place(segment: &Segment, place: Place, out: &mut Vec<u8>) {
         .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
 }
 
-/// What stands before the encoded bytes of a block.
+/// The fields before the encoded bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FramePrefix {
     pub(super) id: u32,
@@ -148,7 +147,7 @@ impl FramePrefix {
     }
 }
 
-/// Everything a transaction does but writing blocks.
+/// Every change of a transaction but the writing of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Trim { volume: u32, range: Range<u64> },
@@ -257,22 +256,22 @@ impl Operation {
     }
 }
 
-/// What makes the records before it a transaction.
+/// A commit: it makes a transaction of the records before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Commit {
     pub(super) number: u64,
     /// Every record with a lower number was synced when this one was written.
     pub(super) synced_sequence: u64,
-    /// How many records before this one are the transaction's.
+    /// The number of records before this one in the transaction.
     pub(super) record_count: u32,
     /// crc32c over the chain of the commit before, and the checksums of those records.
     pub(super) chain: u32,
-    /// Whether it is made durable before it is seen. Where several processes write, a publication says that it may be.
+    /// Whether it is made durable before it is seen. Where several processes write, a publication shows it.
     pub(super) is_durable: bool,
-    /// What the transaction leaves, so that a replay that differs is noticed.
+    /// The ids that the transaction leaves, so that a replay that differs is noticed.
     pub(super) next_frame: u32,
     pub(super) free_head: u32,
-    /// How long the name of its coordinator is, 0 without one.
+    /// The length of its coordinator's name, 0 without one.
     pub(super) coordinator_bytes: u32,
 }
 
@@ -298,7 +297,7 @@ impl Commit {
         bytes
     }
 
-    /// Reads the fields; the operations and the coordinator's name are what is left.
+    /// Reads the fields. Returns the rest, which holds the operations and the coordinator's name.
     pub(super) fn decode(body: &[u8]) -> Option<(Commit, &[u8])> {
         let mut fields = Fields(body);
         let (number, synced_sequence) = (fields.u64()?, fields.u64()?);
@@ -322,13 +321,13 @@ impl Commit {
         is_valid.then_some((commit, fields.0))
     }
 
-    /// Splits what is left behind the fields into operations and the coordinator's name.
+    /// Splits the rest behind the fields into operations and the coordinator's name.
     pub(super) fn split<'a>(&self, rest: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         rest.split_at(rest.len() - self.coordinator_bytes as usize)
     }
 }
 
-/// Where a log starts, or goes on.
+/// The start of a log, or its continuation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) segment: Segment,
@@ -401,14 +400,14 @@ pub(super) struct Payload {
     pub(super) segment_bytes_min: u32,
     /// The checkpoint's last record and the segment it lies in; none before the first checkpoint.
     pub(super) checkpoint: Option<(Segment, Place)>,
-    /// Where the log behind it starts.
+    /// The start of the log behind it.
     pub(super) log: Position,
     /// The number behind the last durable record of the log, where it does not go on.
     pub(super) end: Option<u64>,
 }
 
 impl Payload {
-    /// Returns the payload for a store that has blocks of such a length as well: segments that are begun from then on have room
+    /// Returns the payload for a store that has blocks of such a length as well. Segments begun from then on have room
     /// for several.
     pub(super) fn with_blocks_of(self, block_bytes: u32) -> Payload {
         if block_bytes <= self.block_bytes_max {
@@ -446,7 +445,7 @@ impl Payload {
             false => Some(fields.place_in_segment()?),
         };
         let log = Position::decode(&mut fields)?;
-        // Before there was a flag for it, there was no end.
+        // Before the flag existed, there was no end.
         let end = match fields.0 {
             [] => 0,
             _ => fields.u64()?,
@@ -600,7 +599,7 @@ pub(super) struct Checkpoint {
     pub(super) table_height: u32,
     pub(super) next_frame: u32,
     pub(super) free_head: u32,
-    /// Where the lists lie, each with its segment, which no list need know.
+    /// The places of the lists, each with its segment, which no list need know.
     pub(super) lists: Vec<(Segment, Place)>,
 }
 
@@ -662,7 +661,7 @@ impl Checkpoint {
     }
 }
 
-/// What a segment's head says behind its generation: start and length of the successor.
+/// The fields of a segment's head behind its generation: start and length of the successor.
 pub(super) fn encode_head(successor: (u64, u64)) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&successor.0.to_le_bytes());

@@ -1,8 +1,8 @@
 //! Writing the log: records into segments, one segment behind the other.
 //!
-//! A segment names its successor in its head, so the next one is chosen when a segment is opened.
-//! Segments are taken from those that are free, or the file grows. What is laid out and not yet
-//! written can be taken back; what was written stays, and is worth nothing without its commit.
+//! A segment names its successor in its head, so the next one is chosen when a segment is opened. Segments are taken
+//! from those that are free, or the file grows. Records that are laid out and not yet written can be taken back.
+//! Written ones stay, and are worth nothing without their commit.
 
 use std::sync::Arc;
 
@@ -18,23 +18,24 @@ use crate::storage::record::{
     record_bytes,
 };
 
-/// What is laid out before it is written: one write carries a transaction up to this long. No record is
+/// Bytes that are laid out before they are written: one write carries a transaction up to this long. No record is
 /// longer.
 pub(super) const BUFFER_BYTES_MAX: u64 = 256 << 10;
-/// What a segment's head takes, and what is left at the end of the one before at most beside a record that did not fit.
+/// Bytes of a segment's head, with the most that is left at the end of the segment before beside a record that did not
+/// fit.
 const HEAD_BYTES: u64 = 4 * HEADER_BYTES as u64;
-/// Segments shorter than this part of a file, up to the longest record, are not begun again. They are the file's first 256th at most:
-/// it grew by a 64th of its length at a time, up to 1 MiB.
+/// Segments shorter than this part of a file, up to the longest record, are not begun again. They are the file's first
+/// 256th at most: it grew by a 64th of its length at a time, up to 1 MiB.
 const BEGUN_SHARE: u64 = 16_384;
 /// Shorter files keep no share: one segment would be more than a sixteenth of them.
 const SHARED_SEGMENTS: u64 = 16;
-/// What a file system writes at least, and so what a sync costs for each that was touched.
+/// The least that a file system writes, in bytes, and so the cost of a sync for each block touched.
 const BLOCK_BYTES: u64 = 4096;
-/// At most this much of a block is left empty for the next transaction to touch one less.
+/// At most this much of a block is left empty, so that the next transaction touches one less.
 const PADDING_BYTES_MAX: u64 = BLOCK_BYTES / 4;
-/// What is kept free behind a commit for its publication: a header, and what must be left behind one.
+/// Bytes kept free behind a commit for its publication: a header, and the bytes that must be left behind one.
 pub(super) const PUBLICATION_ROOM_BYTES: u64 = 2 * HEADER_BYTES as u64;
-/// What a new part of the file is filled with at a time.
+/// Bytes of a new part of the file filled with zeros at a time.
 const ZERO_BYTES: usize = 64 << 10;
 /// On nobody's stack: hosts have threads with less than that.
 static ZEROS: [u8; ZERO_BYTES] = [0; ZERO_BYTES];
@@ -48,25 +49,25 @@ pub(super) enum Use {
     Held,
 }
 
-/// Whether the host has given a segment its room, as far as this writer knows.
+/// Whether the host has given a segment its room, as this writer knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backing {
     /// Another writer left it.
     Unknown,
     Given,
-    /// It was given back, or is to be given again.
+    /// It was given back, or the host must give it again.
     Missing,
 }
 
-/// What nothing refers to any more.
+/// Bytes that nothing refers to any more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dead {
-    /// In segments that have nothing else.
+    /// In segments without live bytes.
     pub(super) whole_bytes: u64,
     pub(super) all_bytes: u64,
 }
 
-/// How a store goes about its file.
+/// The rules for a store's file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     pub(super) segment_bytes_min: u64,
@@ -89,12 +90,12 @@ pub(super) struct Log {
     writer: RecordWriter,
     current: usize,
     successor: usize,
-    /// What a segment that is begun must have.
+    /// The least length of a segment that is begun.
     begun_bytes_min: u64,
-    /// How many segments a recovery knows, beside those that the log names one behind the other.
+    /// The number of segments that a recovery knows, beside those that the log names one behind the other.
     listed: usize,
     generation: u64,
-    /// That of the first segment that this writer began.
+    /// The generation of the first segment that this writer began.
     pub(super) first_generation: u64,
     /// The number of the first record that is not written yet.
     flushed_sequence: u64,
@@ -105,30 +106,31 @@ pub(super) struct Log {
     /// Whether the file was synced since the last superblock.
     pub(super) has_synced: bool,
     pub(super) appended_bytes: u64,
-    /// What another writer left of its last segment, until a cleaning: it is as good as written.
+    /// Bytes that another writer left of its last segment, until a cleaning: they are as good as written.
     pub(super) given_up_bytes: u64,
-    /// What died since the last cleaning beside what was written over: it pays for giving back as much.
+    /// Bytes that died since the last cleaning, beside the overwritten ones. They pay for giving back as much.
     pub(super) freed_bytes: u64,
-    /// The length of a file that is too long and got no shorter when that was tried, 0 for none.
+    /// The length of a file that is too long and did not get shorter when that was tried, 0 for none.
     pub(super) least_bytes: u64,
-    /// What was laid out since the last sync of a transaction, and how many transactions.
+    /// Bytes laid out since the last sync of a transaction, and the count of transactions.
     unsynced_bytes: u64,
     unsynced_count: u64,
-    /// What a transaction usually comes to where each is synced, else 0.
+    /// The usual bytes of a transaction where each is synced, else 0.
     usual_bytes: u64,
-    /// The room within the file that whoever writes now leaves to others.
+    /// The room within the file that the present writer leaves to others.
     pub(super) kept_bytes: u64,
     /// Whether the last refusal was for want of room, before anything was written.
     pub(super) lacks_room: bool,
-    /// What the last transaction that found no room had come to.
+    /// Bytes of the last transaction that found no room.
     pub(super) refused_bytes: u64,
     /// Whether the file could not grow when it was to.
     pub(super) is_tight: bool,
-    /// What the host, or the file's limit, said to that last.
+    /// The last refusal of the host, or of the file's limit.
     pub(super) refusal: Option<Error>,
-    /// What was dead and could not be freed when room was made last and there was too little; none where there was enough.
+    /// Dead bytes that could not be freed when room was last made and there was too little; none where there was
+    /// enough.
     pub(super) futile_bytes: Option<u64>,
-    /// What died since the last checkpoint, and since somebody looked whether that is worth one.
+    /// Bytes that died since the last checkpoint, and since the last look at whether they are worth one.
     pub(super) died_bytes: u64,
 }
 
@@ -139,7 +141,7 @@ struct Spare {
     longest_bytes: u64,
 }
 
-/// What a new log starts with.
+/// The start values of a new log.
 pub(super) struct Start {
     pub(super) segments: Segments,
     pub(super) live: Vec<u64>,
@@ -203,7 +205,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Returns where the next record will lie.
+    /// Returns the place of the next record.
     pub(super) fn position(&self) -> Position {
         let successor = self.segments.get(self.successor);
         Position {
@@ -228,12 +230,12 @@ impl Log {
         self.segments.get(self.current)
     }
 
-    /// Returns how many bytes of records the present segment has room for.
+    /// Returns the bytes of records that the present segment has room for.
     pub(super) fn left_bytes(&self) -> u64 {
         self.current().range().end - self.writer.next_address()
     }
 
-    /// Returns the oldest version that anybody may still read.
+    /// Returns the oldest version that a reader may still use.
     pub(super) fn horizon(&self) -> u64 {
         self.shared.horizon()
     }
@@ -249,7 +251,7 @@ impl Log {
     /// Lays a record out, in the next segment if it must be.
     ///
     /// # Errors
-    /// Those of writing, and of room where it comes to a segment and there is none: [`Log::make_sure`] asks before.
+    /// Those of writing, and of room where it needs a segment and there is none: [`Log::make_sure`] asks before.
     pub(super) fn append(&mut self, label: Label, parts: &[&[u8]]) -> Result<Placed> {
         let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
         self.leave_short(record_bytes(body_bytes as u64))?;
@@ -266,8 +268,8 @@ impl Log {
         }
     }
 
-    /// Goes on in a segment that is long enough for a record. This one, and the successor that it names, may have been begun when
-    /// blocks were shorter, or the file was.
+    /// Goes on in a segment that is long enough for a record. This one, and its successor, may have been begun when
+    /// blocks or the file were shorter.
     fn leave_short(&mut self, record_bytes: u64) -> Result<()> {
         let wanted_bytes = record_bytes + HEAD_BYTES;
         if wanted_bytes <= self.current().bytes {
@@ -284,7 +286,7 @@ impl Log {
         left
     }
 
-    /// Lays a commit out that is to be published, with room behind it in its segment, so that this needs no other.
+    /// Lays out a commit that will be published, with room for the publication behind it in its segment.
     pub(super) fn append_commit(&mut self, label: Label, parts: &[&[u8]]) -> Result<Placed> {
         let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
         let wanted_bytes = record_bytes(body_bytes as u64) + PUBLICATION_ROOM_BYTES;
@@ -294,7 +296,7 @@ impl Log {
         self.append(label, parts)
     }
 
-    /// Says that the commit that was written last may be seen, without a sync.
+    /// Publishes the last written commit, without a sync.
     pub(super) fn publish(&mut self) -> Result<()> {
         let label = Label {
             kind: KIND_PUBLICATION,
@@ -309,15 +311,15 @@ impl Log {
         take_back(&*self.file, self.writer.region(), commit)
     }
 
-    /// Writes what is laid out.
+    /// Writes everything that is laid out.
     pub(super) fn flush(&mut self) -> Result<()> {
         self.writer.write_to(&*self.file)?;
         self.flushed_sequence = self.writer.next_sequence();
         Ok(())
     }
 
-    /// Writes a transaction that is laid out. Where each is synced, the next one begins in the next block of the file
-    /// system if that is near and what usually comes next would touch one more.
+    /// Writes a transaction that is laid out. Where each is synced, the next one may begin in the next block of the
+    /// file system. It does so if that block is near and the usual next transaction would touch one more.
     pub(super) fn flush_transaction(&mut self) -> Result<()> {
         self.unsynced_count += 1;
         if self.usual_bytes > 0 {
@@ -356,7 +358,7 @@ impl Log {
         Ok(())
     }
 
-    /// Makes all that was written durable.
+    /// Makes all written records durable.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.file.sync()?;
         self.has_synced = true;
@@ -364,7 +366,7 @@ impl Log {
         Ok(())
     }
 
-    /// Forgets what is laid out and not yet written.
+    /// Forgets everything that is laid out and not yet written.
     pub(super) fn rewind(&mut self) {
         let (address, bytes) = self.writer.unwritten();
         if !bytes.is_empty() {
@@ -374,8 +376,8 @@ impl Log {
         }
     }
 
-    /// Goes on at lower places if there are any free, so that the file's end becomes free: the successor is
-    /// chosen when a segment is begun, so that it takes two steps. Readers of the log follow.
+    /// Goes on at lower places if there are any free, so that the file's end becomes free. The successor is chosen when
+    /// a segment is begun, so this takes two steps. Readers of the log follow.
     pub(super) fn leave_tail(&mut self, from: u64) -> Result<()> {
         for _ in 0..2 {
             let at = [self.current, self.successor].map(|index| self.segments.get(index).start);
@@ -397,14 +399,14 @@ impl Log {
         self.file.truncate(self.segments.end(SEGMENTS_START))
     }
 
-    /// Says goodbye to the present segment and opens its successor.
+    /// Ends the present segment and opens its successor.
     fn next_segment(&mut self) -> Result<()> {
         let next = self.successor;
         self.prepare(next)?;
         let successor = self.choose()?;
         let left = self.current().range().end - self.writer.next_address();
         if left > 0 {
-            // What is left must be nothing, or have room for a header.
+            // The rest must be nothing, or have room for a header.
             let extra = left - HEADER_BYTES as u64 == ALIGNMENT_BYTES as u64;
             let body: &[u8] = if extra { &[0; ALIGNMENT_BYTES] } else { &[] };
             let label = Label {
@@ -451,13 +453,13 @@ impl Log {
         self.flush()
     }
 
-    /// Returns the segments that are free for all readers, whether or not the host gave them room.
+    /// Returns the segments that are free for all readers, with or without room from the host.
     fn free(&self) -> impl Iterator<Item = usize> + '_ {
         let free = self.free_or_short();
         free.filter(|index| self.is_long_enough(&self.segments.get(*index)))
     }
 
-    /// Returns those as well that are too short to be begun by now.
+    /// Returns those as well that are now too short to be begun.
     fn free_or_short(&self) -> impl Iterator<Item = usize> + '_ {
         let horizon = self.horizon();
         let uses = self.uses.iter().enumerate();
@@ -465,27 +467,27 @@ impl Log {
         free.map(|(index, _)| index)
     }
 
-    /// Returns whether a segment has room for the longest record. The first ones were made when blocks were shorter, or the
-    /// file was, whose checkpoints have longer lists.
+    /// Returns whether a segment has room for the longest record. The first ones were made when blocks were shorter, or
+    /// when the file was and its checkpoints had shorter lists.
     pub(super) fn is_long_enough(&self, segment: &Segment) -> bool {
         segment.bytes >= self.begun_bytes_min
     }
 
-    /// Sets how long segments are that are begun, for blocks and a file as they are by now.
+    /// Sets the least length of begun segments, for the present blocks and file.
     pub(super) fn set_begun_bytes_min(&mut self) {
         let listed_bytes = (self.file_bytes() / BEGUN_SHARE).min(BUFFER_BYTES_MAX);
         self.begun_bytes_min = self.geometry.segment_bytes_min.max(listed_bytes);
         self.recount();
     }
 
-    /// Says how many segments the lists of the newest checkpoint have.
+    /// Notes how many segments the lists of the newest checkpoint have.
     pub(super) fn note_listed(&mut self, listed: usize) {
         self.listed = listed;
         self.set_begun_bytes_min();
     }
 
-    /// Forgets segments behind those that are listed which are not to be begun, and all behind the first of them: a recovery
-    /// knows of them by the log alone, which names what lies there one behind the other.
+    /// Forgets segments behind the listed ones which are not to be begun, and all behind the first of them. A recovery
+    /// knows of them by the log alone, which names the segments there one after the other.
     pub(super) fn forget_short(&mut self) {
         let is_unnamed =
             |index: &usize| matches!(self.uses[*index], Use::Free { .. }) && !self.is_at(*index);
@@ -512,7 +514,7 @@ impl Log {
             .filter(|index| self.backing[*index] == Backing::Given)
     }
 
-    /// Counts what may be written at once: readers may have gone, or a checkpoint have freed some.
+    /// Counts the bytes that may be written at once. Readers may have gone, or a checkpoint may have freed some.
     pub(super) fn recount(&mut self) {
         self.spare = self.count_spare(self.uses.len());
     }
@@ -532,7 +534,7 @@ impl Log {
         self.left_bytes() + self.room_behind(self.spare)
     }
 
-    /// Returns the bytes that may be written at once before a segment, behind the one that is written now.
+    /// Returns the bytes that may be written at once before a segment, behind the present one.
     pub(super) fn room_before(&self, end: usize) -> u64 {
         self.room_behind(self.count_spare(end))
     }
@@ -546,11 +548,11 @@ impl Log {
         }
     }
 
-    /// Sees to it that a record of so many bytes can be laid out, and that what is kept is left behind it: in the file as it
-    /// is, or in one that grows.
+    /// Ensures that a record of so many bytes can be laid out with the reserve left behind it, in the file as it is or
+    /// in one that grows.
     ///
     /// # Errors
-    /// If neither has room, when nothing has happened.
+    /// If neither has room; nothing has happened then.
     pub(super) fn make_sure(&mut self, record_bytes: u64) -> Result<()> {
         if self.is_small() {
             return Ok(());
@@ -580,8 +582,8 @@ impl Log {
         }
     }
 
-    /// Returns the bytes of the segments in which nothing is live, and that only a checkpoint keeps from being free; and what
-    /// is dead in all that are in use.
+    /// Returns two sums: the bytes of segments with nothing live that only a checkpoint keeps from being free, and the
+    /// dead bytes of all segments in use.
     pub(super) fn dead_bytes(&self, pinned: &[usize]) -> Dead {
         let mut dead = Dead::default();
         for (index, live_bytes) in self.live.iter().enumerate() {
@@ -595,7 +597,7 @@ impl Log {
         dead
     }
 
-    /// Returns what the file takes of the host: segments in use, and free ones that have their room.
+    /// Returns the bytes that the file takes of the host: segments in use, and free ones that have their room.
     pub(super) fn taken_bytes(&self) -> u64 {
         let is_taken = |index: &usize| {
             self.uses[*index] == Use::Held || self.backing[*index] != Backing::Missing
@@ -604,12 +606,12 @@ impl Log {
         taken.map(|index| self.segments.get(index).bytes).sum()
     }
 
-    /// Gives the host back what is free, from the end on, until the file takes no more than `goal_bytes` or so much is left
-    /// free, which lies before that length if the host has room for it there. To be called when neither superblock leads
-    /// there any more.
+    /// Gives free segments back to the host, from the end on. It stops when the file takes no more than `goal_bytes`,
+    /// or when `kept_bytes` are left free. Those lie before that length if the host has room for them there. To be
+    /// called when neither superblock leads there any more.
     ///
     /// # Errors
-    /// Those of punching; that a file system cannot is none.
+    /// Those of punching. A file system that cannot punch is no error.
     pub(super) fn give_back(&mut self, goal_bytes: u64, kept_bytes: u64) -> Result<()> {
         let mut excess_bytes = self.taken_bytes().saturating_sub(goal_bytes);
         let free: Vec<usize> = self.free_or_short().collect();
@@ -654,12 +656,12 @@ impl Log {
         Ok(())
     }
 
-    /// Returns the bytes that may be written, in what is free and behind the file's end.
+    /// Returns the bytes that may be written, in free segments and behind the file's end.
     pub(super) fn room_bytes(&self) -> u64 {
         self.room_inside() + self.limit_bytes() - self.segments.end(SEGMENTS_START)
     }
 
-    /// Returns how long the next segment is that the file grows by.
+    /// Returns the length of the next segment by which the file grows.
     pub(super) fn next_segment_bytes(&self) -> u64 {
         let end = self.segments.end(SEGMENTS_START);
         segment_bytes(end, self.geometry.segment_bytes_min, self.geometry.reserve)
@@ -670,8 +672,8 @@ impl Log {
         limit.max(self.segments.end(SEGMENTS_START))
     }
 
-    /// Returns a segment that may be written, filled if it is new: the first that is free for all readers, or one that
-    /// the host gives its room.
+    /// Returns a segment that may be written, filled if it is new. It is the first that is free for all readers, or one
+    /// that the host gives its room.
     fn choose(&mut self) -> Result<usize> {
         self.forget_short();
         if self.spare().next().is_none() {
@@ -680,7 +682,7 @@ impl Log {
             }
             self.grow()?;
         }
-        // A system that tells nothing of readers is taken to have some of every state.
+        // If a system reports nothing about readers, every state is assumed to have some.
         let Some(chosen) = self.spare().next() else {
             self.lacks_room = true;
             return Err(Error::Limit {
@@ -690,21 +692,21 @@ impl Log {
             });
         };
         self.fill(chosen)?;
-        // Others are counted without it, whatever becomes of it.
+        // Others are counted without it, and also if the choice fails.
         let before = std::mem::replace(&mut self.uses[chosen], Use::Held);
         self.recount();
         self.uses[chosen] = before;
         Ok(chosen)
     }
 
-    /// Returns whether the file is too short for a share to be kept of it. It then gets the room of a segment when that is
+    /// Returns whether the file is too short to keep a share of it. It then gets the room of a segment when that is
     /// begun.
     pub(super) fn is_small(&self) -> bool {
         let shortest_bytes = SHARED_SEGMENTS * self.geometry.segment_bytes_min;
         self.geometry.reserve == Reserve::Share && self.file_bytes() < shortest_bytes
     }
 
-    /// Returns a segment whose room is not asked for yet: one that is free, or one behind the last.
+    /// Returns a segment without asking for its room yet: a free one, or one behind the last.
     fn choose_without_room(&mut self) -> Result<usize> {
         if let Some(free) = self.free().next() {
             return Ok(free);
@@ -714,7 +716,7 @@ impl Log {
         Ok(self.segments.len() - 1)
     }
 
-    /// Sees to it that a segment that is about to be begun has its room, and is filled if it is new.
+    /// Gives a segment that is about to be begun its room, and fills it if it is new.
     fn prepare(&mut self, index: usize) -> Result<()> {
         if self.backing[index] == Backing::Given {
             return Ok(());
@@ -725,7 +727,7 @@ impl Log {
         prepared
     }
 
-    /// Asks the host for the room of one segment more: of one that is free, whose room it got back, or behind the last.
+    /// Asks the host for the room of one segment more. It is a free one whose room went back, or one behind the last.
     ///
     /// # Errors
     /// If it has none, or the file may not grow. Nothing has happened then.
@@ -747,7 +749,7 @@ impl Log {
         for index in without {
             match self.give_room(index) {
                 Ok(()) => return Ok(()),
-                // Others may have theirs.
+                // Others may have their room.
                 Err(error)
                     if error.is_out_of_space() && self.backing[index] == Backing::Unknown =>
                 {
@@ -800,14 +802,14 @@ impl Log {
 
     fn allocate(&self, segment: Segment) -> Result<()> {
         match self.file.allocate(segment.start, segment.bytes) {
-            // Where the file system cannot be asked, writing tells.
+            // Where the file system cannot be asked, the write shows it.
             Ok(()) | Err(Error::Unsupported { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Fills a segment that was never written with zeros, so that a sync later finds blocks that the file system already
-    /// knows.
+    /// Fills a segment that was never written with zeros, so that a sync later finds blocks that the file system
+    /// already knows.
     fn fill(&mut self, index: usize) -> Result<()> {
         let segment = self.segments.get(index);
         if segment.generation != 0 {
@@ -828,8 +830,8 @@ pub(super) fn is_free(used: &Use, horizon: u64) -> bool {
     matches!(used, Use::Free { since } if *since <= horizon)
 }
 
-/// Writes padding over the commit that stands last in a log, so that nobody finds it, and makes that durable: what the
-/// medium holds of the commit by then may be all of it.
+/// Writes padding over the commit that stands last in a log, so that nobody finds it. Makes that durable: the medium
+/// may hold all of the commit by then.
 pub(super) fn take_back(file: &dyn StorageFile, region: &Region, commit: &Placed) -> Result<()> {
     let buffer_bytes = commit.record_bytes as usize;
     let mut writer = RecordWriter::new(*region, commit.address, commit.sequence, buffer_bytes);

@@ -1,9 +1,8 @@
-//! A log-structured block store in user space: what database pages and disks stand on.
+//! A log-structured block store in user space: the base of database pages and disks.
 //!
-//! Blocks of volumes are written by transactions into one file, compressed, one behind the other; a
-//! commit is one write and one sync. Readers hold a snapshot and never wait for the writer. A block
-//! may be shared by several addresses (`alias`), and a volume cloned by copying the root of its map.
-//! The format is in `docs/format.md`.
+//! Transactions write blocks of volumes into one file, compressed, one behind the other. A commit is one write and one
+//! sync. Readers hold a snapshot and never wait for the writer. A block may be shared by several addresses (`alias`),
+//! and a volume cloned by copying the root of its map. The format is in `docs/format.md`.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -26,11 +25,11 @@
 //! | `verify`, `stats` | looking at everything, and at little |
 //! | `repair` | a store whose superblocks lead nowhere |
 //!
-//! It promises that what was acknowledged as durable is there after a crash, that a transaction is
-//! there whole or not at all, and that no read returns other bytes than were written. It knows neither
-//! databases nor caches, keeps no clock, and starts no thread. A store that is open for writing is open once, by a
-//! lock on a byte of its file; several readers may have one that nobody writes. A caller that keeps writers apart
-//! itself may have it open in several processes, which write in turn and read all the time.
+//! It keeps three promises. Transactions acknowledged as durable are there after a crash. A transaction is there whole
+//! or not at all. No read returns other bytes than were written. It knows neither databases nor caches, keeps no clock,
+//! and starts no thread. A store that is open for writing is open once, by a lock on a byte of its file. Several
+//! readers may have one that nobody writes. A caller that keeps writers apart itself may open it in several processes.
+//! They alternate as writers and read all the time.
 
 #![deny(unsafe_code)]
 
@@ -107,70 +106,70 @@ use state::State;
 const SEGMENT_BYTES_MAX: u64 = 1 << 20;
 /// A segment is this part of the file when the file grows by it, so that small files stay small.
 const SEGMENT_SHARE: u64 = 64;
-/// The byte behind every file's end that says who has the store open.
+/// The byte behind every file's end whose lock shows that the store is open.
 const LOCK_BYTE: u64 = 1 << 61;
-/// Why a store is not written that ends in a commit with a coordinator.
+/// The reason why a store that ends in a commit with a coordinator is not written.
 const UNDECIDED: &str = "a transaction over several files waits for its decision";
 /// Why a store is not written on that could not take back a commit.
 const REFUSED_COMMIT: &str = "a transaction that found no room stands in the log";
 /// Recovery reads at most about this much of the log.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
 
-/// The room within a file that is kept for what frees some, on a host that has none left.
+/// The room within the file for transactions that free some, on a host that has none left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// For trims of any length, and for the cleaning behind them: up to about 3 MiB, and some twice the maps and the table of a
-    /// small store.
+    /// For trims of any length, and for the cleaning behind them. It takes up to about 3 MiB, and some twice the maps
+    /// and the table of a small store.
     All,
-    /// For the next checkpoint, for what moves out of a segment, and as much for transactions that free more than they write:
-    /// each a 64th of the file. It is a least segment or more, and part of what [`BlocksOptions::space_amp`] allows.
+    /// For the next checkpoint, for moves out of a segment, and as much for transactions that free more than they
+    /// write: each a 64th of the file. It is a least segment or more, and part of the length that
+    /// [`BlocksOptions::space_amp`] allows.
     Share,
 }
 
-/// How a store is made and opened.
+/// Options to make and open a store.
 #[derive(Clone, Copy, Debug)]
 pub struct BlocksOptions {
-    /// The longest block that segments are made for, a power of two; counts when the store is made. The first volume with a
-    /// longer one raises it. Default 16 KiB.
+    /// The longest block that segments are made for, a power of two. It counts when the store is made. The first volume
+    /// with a longer one raises it. Default 16 KiB.
     pub block_bytes_max: u32,
-    /// Segments are multiples of this, itself one of 4,096; counts when the store is made. Default 0: four of the longest
-    /// blocks, and 16 KiB at least.
+    /// Segments are multiples of this, itself one of 4,096. It counts when the store is made. Default 0: four of the
+    /// longest blocks, and 16 KiB at least.
     pub segment_bytes_min: u32,
-    /// The file does not grow beyond this. Default: 16 TiB, which is the most.
+    /// The greatest length of the file. Default: 16 TiB, the most possible.
     pub file_bytes_max: u64,
     /// A checkpoint is written after this much of the log. Default 16 MiB.
     pub checkpoint_bytes: u64,
     /// The memory for nodes of maps and of the frame table that were read. Default 64 MiB; 1 GiB of
     /// blocks of 4 KiB has nodes of 4 MiB.
     pub map_cache_bytes: usize,
-    /// How blocks are written that move when somebody asks for it ([`Blocks::clean`], [`Blocks::shrink`],
-    /// [`Blocks::rewrite`]), where that is shorter. Default: as the chooser finds at twice what a byte is worth when it
-    /// is written.
+    /// The method for blocks that move on request ([`Blocks::clean`], [`Blocks::shrink`], [`Blocks::rewrite`]), where
+    /// that is shorter. Default: the chooser's, at twice the worth of a written byte.
     pub clean_method: Option<Method>,
-    /// Cleaning keeps the file to this many times what is live, the room for the next writes included, as far as
-    /// segments that are nine tenths full allow: about 1.25. Less takes less room and moves more. Default 1.5.
-    /// Below 1, for [`Blocks::rewrite`]: as short as full segments get it, with room for little.
+    /// Cleaning keeps the file to this many times its live bytes, with the room for the next writes. Segments that are
+    /// nine tenths full allow about 1.25. Less takes less room and moves more. Default 1.5. Below 1, for
+    /// [`Blocks::rewrite`]: as short as full segments get it, with room for little.
     pub space_amp: f64,
-    /// What room the file keeps for what frees some. Default: for all of that.
+    /// The reserve of the file for transactions that free. Default: for all of them.
     pub reserve: Reserve,
-    /// How blocks are written. What that does not shorten is stored as it is. Default: as the chooser finds.
+    /// The method for written blocks. A block that it does not shorten is stored as it is. Default: the chooser's.
     pub method: Option<Method>,
-    /// What a GB of the file is worth, in seconds of a core. Default 10: it is written and moved once, on a disk that
+    /// The worth of a GB of the file, in seconds of a core. Default 10: it is written and moved once, on a disk that
     /// takes 200 MB/s.
     pub seconds_per_gb: f64,
-    /// What a GB of blocks is worth that stay where they are, in seconds of a core, if it is more: those that move when somebody
-    /// asks for it are encoded by that. Default 0.
+    /// The worth of a GB of blocks that stay where they are, in seconds of a core, if it is more. Blocks that move on
+    /// request are encoded by it. Default 0.
     pub rest_seconds_per_gb: f64,
-    /// The share of what the blocks of a kind take that dictionaries for them may take, both copies together; 0 for
-    /// no dictionaries. Default 1/16, which is less than one must save to be kept.
+    /// The share of the bytes of a kind's blocks that its dictionaries may take, both copies together; 0 for no
+    /// dictionaries. Default 1/16, less than a dictionary must save to be kept.
     pub dictionary_share: f64,
-    /// What kind a block is, for the chooser. Default: by a glance at its bytes.
+    /// Returns the kind of a block, for the chooser. Default: by a glance at its bytes.
     pub kind: fn(&[u8]) -> Kind,
-    /// The permission bits of a new store's file, of which the process's mask takes some away. Default 0o600.
+    /// The permission bits of a new store's file, before the process's mask. Default 0o600.
     pub mode: u32,
     /// Whether the caller keeps processes that write apart by locks of its own. Each begins its turn with
-    /// [`Blocks::newest`], and so does who reads, whoever writes meanwhile. Default: the store is locked while it is
-    /// open.
+    /// [`Blocks::newest`]. A reader begins with it too, whoever writes meanwhile. Default: the store is locked while it
+    /// is open.
     pub is_guarded: bool,
     /// The seed of generations and of a new store's id; `None` takes one at random. A store that is
     /// opened twice with the same seed and the same past would write the same generations: for tests.
@@ -200,8 +199,8 @@ impl Default for BlocksOptions {
     }
 }
 
-/// Returns the numbers of some of `count` things, to foretell what all would come to: `count_max` of them at most and one at
-/// least, spread evenly.
+/// Returns the numbers of some of `count` things, to predict the result for all. They are `count_max` at most and one
+/// at least, spread evenly.
 pub fn spread(count: u64, count_max: u64) -> impl Iterator<Item = u64> {
     let taken = count_max.clamp(1, count.max(1));
     let place =
@@ -209,8 +208,8 @@ pub fn spread(count: u64, count_max: u64) -> impl Iterator<Item = u64> {
     (0..taken.min(count)).map(place)
 }
 
-/// Returns the least segment for blocks of up to `block_bytes`: room for the longest record, which may
-/// be a map node, and a head.
+/// Returns the least segment for blocks of up to `block_bytes`. It has room for the longest record, which may be a map
+/// node, and a head.
 fn segment_bytes_least(block_bytes: u32) -> u32 {
     (block_bytes * 2).max(8192)
 }
@@ -244,7 +243,7 @@ impl BlocksOptions {
     }
 }
 
-/// What was found when the store was opened.
+/// The findings from the opening of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// The transactions that were replayed from the log.
@@ -255,8 +254,8 @@ pub struct Opened {
     pub lacks_superblock: bool,
     /// Whether the file ends before a part of it that was written.
     pub is_short: bool,
-    /// Whether acknowledged transactions may be missing. A store that was written last by this version of the format is
-    /// refused where that can be told.
+    /// Whether acknowledged transactions may be missing. A store that this version of the format wrote last is refused
+    /// where that can be seen.
     pub may_lack: bool,
 }
 
@@ -266,7 +265,7 @@ impl Opened {
         !(self.is_torn || self.lacks_superblock || self.is_short)
     }
 
-    /// Says what was found, for people: a line for each.
+    /// Reports the findings for people: a line for each.
     pub fn remarks(&self) -> impl Iterator<Item = &'static str> {
         let superblock = match self.may_lack {
             true => {
@@ -300,11 +299,11 @@ pub struct Blocks {
     inner: Arc<Inner>,
 }
 
-/// What all handles of an open store share.
+/// The data that all handles of an open store share.
 struct Inner {
     file: StoreFile,
     options: BlocksOptions,
-    /// What tells this store from all others.
+    /// The number of this store among all others.
     number: u64,
     coding: Box<Coding>,
     opened: Opened,
@@ -312,16 +311,16 @@ struct Inner {
     shared: Arc<Shared>,
     turn: Mutex<Turn>,
     turn_over: Condvar,
-    /// Whether this handle wrote, found no room, and read back what it had written.
+    /// Whether this handle wrote, found no room, and read its own writes back.
     has_resumed: AtomicBool,
 }
 
-/// Who may write.
+/// The handle's right to write.
 enum Turn {
     /// Nobody wrote since the store was opened.
     Untouched(Box<Recovery>, Box<Superblocks>),
     Idle(Box<Writer>),
-    /// What was known leads to the newest state no more; it is read anew by the next who asks.
+    /// The known state leads to the newest one no more. The next request reads the store again.
     Behind,
     /// A transaction has it.
     Taken,
@@ -342,14 +341,14 @@ impl Blocks {
         let created = Blocks::create_in(storage.open(name, new)?, options)
             .and_then(|made| storage.sync_directory(folder_of(name)).map(|()| made));
         if created.is_err() {
-            // The failure itself is what matters.
+            // The failure itself matters more.
             let _ = storage.unlink(name);
         }
         created
     }
 
-    /// Makes a new store in a file that is open for reading and writing, and has nothing in it but what [`begin`] wrote; makes
-    /// it durable, but for its name. The caller keeps others out of the file.
+    /// Makes a new store in a file that is open for reading and writing and is empty but for the bytes of [`begin`].
+    /// Makes it durable, but for its name. The caller keeps others out of the file.
     ///
     /// # Errors
     /// As [`Blocks::create`].
@@ -409,9 +408,8 @@ impl Blocks {
     /// Opens a store for reading and writing. Nothing is written before the first transaction.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the store is open elsewhere, [`Error::Unsupported`] for another kind or
-    /// version of store, [`Error::Corrupt`] if it cannot be
-    /// read back, and those of reading.
+    /// [`Error::Invalid`] if the store is open elsewhere. [`Error::Unsupported`] for another kind or version of store.
+    /// [`Error::Corrupt`] if it cannot be read back. Those of reading.
     pub fn open(storage: &dyn Storage, name: &str, options: BlocksOptions) -> Result<Blocks> {
         Blocks::open_file(storage.open(name, OpenOptions::default())?, options, true)
     }
@@ -513,12 +511,12 @@ impl Blocks {
         }
     }
 
-    /// Returns what was found when the store was opened.
+    /// Returns the findings from the opening of the store.
     pub fn opened(&self) -> Opened {
         self.inner.opened
     }
 
-    /// Returns what tells the store's file from all others.
+    /// Returns the identity of the store's file among all others.
     ///
     /// # Errors
     /// Those of asking for it.
@@ -526,11 +524,11 @@ impl Blocks {
         Ok(self.inner.file.file.status()?.identity)
     }
 
-    /// Returns the newest state that this process knows, for reading. Where others may write, it is for who keeps
-    /// them from it; all others call [`Blocks::newest`].
+    /// Returns the newest state that this process knows, for reading. Where others may write, it is for callers that
+    /// keep them from it. All others call [`Blocks::newest`].
     ///
     /// # Panics
-    /// If others may write and the system refuses a lock, which [`Blocks::try_snapshot`] tells.
+    /// If others may write and the system refuses a lock; [`Blocks::try_snapshot`] returns that as an error.
     pub fn snapshot(&self) -> Snapshot {
         self.try_snapshot().expect("a lock of a byte")
     }
@@ -551,7 +549,7 @@ impl Blocks {
         self.encode_as(&self.choose(address, block)?, block)
     }
 
-    /// Chooses how a block is to be encoded at this address, for [`Blocks::encode_as`].
+    /// Chooses the encoding of a block at this address, for [`Blocks::encode_as`].
     ///
     /// # Errors
     /// As [`Blocks::encode`].
@@ -559,7 +557,8 @@ impl Blocks {
         ChosenEncoding::new(&self.inner, block, address)
     }
 
-    /// Encodes a block as was chosen for it: [`Blocks::encode`] in two steps, of which others may do the longer one.
+    /// Encodes a block as was chosen for it. These are the two steps of [`Blocks::encode`], and other threads may do
+    /// the longer one.
     ///
     /// # Errors
     /// As [`Blocks::encode`].
@@ -567,8 +566,8 @@ impl Blocks {
         EncodedBlock::new(&self.inner, block, chosen)
     }
 
-    /// Begins a transaction, waiting for the one that runs. The first one after opening writes a
-    /// checkpoint of what was recovered.
+    /// Begins a transaction, waiting for the one that runs. The first one after opening writes a checkpoint of the
+    /// recovered state.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the store was opened for reading, [`Error::Poisoned`] after a failure, and
@@ -577,8 +576,8 @@ impl Blocks {
         self.begin_with(0)
     }
 
-    /// As [`Blocks::begin`], of a transaction that will write about so many bytes: where the host has no room for them, room is
-    /// made in the file by a checkpoint, if that frees any.
+    /// As [`Blocks::begin`], of a transaction that will write about `bytes`. Where the host has no room for them, a
+    /// checkpoint makes room in the file, if it frees any.
     ///
     /// # Errors
     /// As [`Blocks::begin`], and those of [`Blocks::checkpoint`].
@@ -592,7 +591,8 @@ impl Blocks {
         Ok(transaction)
     }
 
-    /// As [`Blocks::begin_with`], of a transaction for which the host gives no room: the file has it, or a checkpoint frees it.
+    /// As [`Blocks::begin_with`], of a transaction for which the host gives no room: the file has it, or a checkpoint
+    /// frees it.
     ///
     /// # Errors
     /// As there, and [`Error::Limit`] if there is none.
@@ -640,7 +640,8 @@ impl Blocks {
             inner.free(writer)
         });
         match synced {
-            // There is no room to become the writer again. This handle wrote all that is to be durable, and no sync of it failed.
+            // There is no room to become the writer again. This handle wrote all that is to be durable, and no sync of
+            // it failed.
             Err(error) if is_for_room(&error) && self.inner.has_resumed.load(Relaxed) => {
                 self.settle()
             }
@@ -648,8 +649,8 @@ impl Blocks {
         }
     }
 
-    /// Frees what nothing is live in any more and gives it back, if the file is longer than it should be or the host is full.
-    /// A [`Blocks::sync`] does so too.
+    /// Frees segments with nothing live and gives them back, if the file is longer than it should be or the host is
+    /// full. A [`Blocks::sync`] does so too.
     ///
     /// # Errors
     /// As [`Blocks::checkpoint`].
@@ -660,8 +661,8 @@ impl Blocks {
         }
     }
 
-    /// Writes out what the log has so far, while others write on, so that the next sync, which they wait for, finds little
-    /// to do. Nobody relies on what it makes durable.
+    /// Writes out the log so far, while others write on. So the next sync, which they wait for, finds little to do.
+    /// Nobody relies on the durability of this.
     ///
     /// # Errors
     /// Those of the sync, after which the store refuses changes.
@@ -670,8 +671,8 @@ impl Blocks {
         self.inner.watch(self.inner.file.file.sync())
     }
 
-    /// Writes down what changed since the last checkpoint, so that opening reads no log, and frees the
-    /// segments that nothing needs any more.
+    /// Writes the changes since the last checkpoint, so that opening reads no log. Frees the segments that nothing
+    /// needs any more.
     ///
     /// # Errors
     /// As [`Blocks::begin`], and those of writing.
@@ -679,9 +680,10 @@ impl Blocks {
         self.with_writer(|inner, writer| inner.checkpoint(writer))
     }
 
-    /// Makes everything durable: writes a checkpoint if this handle wrote anything behind the last one, so that opening the store
-    /// reads no log, or syncs the log where there is no room for one; and then as [`Blocks::tell_end`]. Dropping a store without it loses nothing and writes nothing:
-    /// whoever holds locks around the store may have given them up by then.
+    /// Makes everything durable, and then does as [`Blocks::tell_end`]. It writes a checkpoint if this handle wrote
+    /// anything behind the last one, so that opening the store reads no log. Where there is no room for one it syncs
+    /// the log. Dropping a store without it loses nothing and writes nothing: the holder of locks around the store may
+    /// have given them up by then.
     ///
     /// # Errors
     /// As [`Blocks::checkpoint`].
@@ -690,7 +692,7 @@ impl Blocks {
             self.sync()?;
         }
         self.end_with(|inner, writer| {
-            // A checkpoint that found no room counts as one that was tried.
+            // A checkpoint that found no room counts as an attempt.
             if writer.log.is_durable() && writer.log.appended_bytes == 0 {
                 return Ok(());
             }
@@ -699,7 +701,7 @@ impl Blocks {
                 written => written,
             }
         })?;
-        // What is asked of it from now on finds it as everybody else does.
+        // Later calls find it as all other handles do.
         let mut turn = self.inner.lock_turn();
         match *turn {
             Turn::Behind => self.inner.catch_up(&mut turn, |inner, _| inner.recovered()),
@@ -707,13 +709,13 @@ impl Blocks {
         }
     }
 
-    /// Returns whether this handle wrote since it was opened, and nobody else did since, as far as it knows.
+    /// Returns whether this handle wrote since it was opened, and no other did since, as far as it knows.
     pub fn has_written(&self) -> bool {
         matches!(*self.inner.lock_turn(), Turn::Idle(_) | Turn::Taken)
     }
 
-    /// Tells where what is durable of the log ends, if this handle wrote any of it, so that whoever opens the store
-    /// can tell whether it is all there. A handle that writes on begins as if it had been opened then.
+    /// Records where the durable part of the log ends, if this handle wrote any of it. So the next opening can see
+    /// whether all of it is there. A handle that writes on begins as if it had been opened then.
     ///
     /// # Errors
     /// As [`Blocks::begin`].
@@ -724,7 +726,7 @@ impl Blocks {
         self.end_with(|_, _| Ok(()))
     }
 
-    /// Does the last work of this handle, and tells where the log ends.
+    /// Does the last work of this handle, and records where the log ends.
     fn end_with(&self, work: impl FnOnce(&Inner, &mut Writer) -> Result<()>) -> Result<()> {
         let inner = &self.inner;
         if !self.has_written() {
@@ -762,7 +764,7 @@ impl Inner {
     /// Passes a result on, after which the store refuses changes if it is a failure.
     fn watch<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
-            // What lacks room is read back, and goes on (`Inner::give_turn`).
+            // A handle without room reads its writes back, and goes on (`Inner::give_turn`).
             let is_refused = is_for_room(error) || matches!(error, Error::Poisoned { .. });
             if !(is_refused && self.file.file.lacks_room()) {
                 self.shared.fail(error);
@@ -795,7 +797,7 @@ impl Inner {
             _ => Ok(()),
         });
         if is_ready.is_err() {
-            // Whoever gave the turn back woke one alone, and this one takes no turn that it could give on.
+            // The return of a turn woke one waiter alone, and this one takes no turn that it could pass on.
             self.turn_over.notify_all();
         }
         is_ready?;
@@ -806,7 +808,7 @@ impl Inner {
                 let payload = decode_payload(&superblocks.current().payload);
                 let taken = payload.and_then(|payload| self.take_over(*recovery, payload));
                 if let Err(error) = &taken {
-                    // Nothing leads to what was written. Once there is room, what is there can be read and taken.
+                    // Nothing leads to the written records. Once there is room, the present ones can be read and taken.
                     *self.lock_turn() = match is_for_room(error) {
                         true => Turn::Behind,
                         false => {
@@ -838,8 +840,8 @@ impl Inner {
         self.turn_over.notify_one();
     }
 
-    /// Reads the store back behind a write that found no room, which may have left half of a transaction in the log. Whoever writes
-    /// next begins as behind a crash. Without a sync that failed, all that was committed is there to be read.
+    /// Reads the store back behind a write that found no room, which may have left half of a transaction in the log.
+    /// The next writer begins as behind a crash. Without a failed sync, all committed transactions can be read back.
     fn resumed(&self) -> Turn {
         let known = self.shared.state().commit;
         let recovered = self.recovered_with(|recovery| {
@@ -862,10 +864,10 @@ impl Inner {
         }
     }
 
-    /// Becomes the writer of a store that was read back: what was read is written again, and a
-    /// checkpoint behind it in a segment of a generation that nobody ever used.
+    /// Becomes the writer of a store that was read back. The log that was read is written again, and a checkpoint
+    /// behind it in a segment of a new generation.
     fn take_over(&self, mut recovery: Recovery, payload: Payload) -> Result<Writer> {
-        // With something durable behind it, the commit at the end was published.
+        // If something durable stands behind it, the commit at the end was published.
         if recovery.coordinator().is_some() && !recovery.is_cut {
             return Err(Error::invalid("block store", UNDECIDED));
         }
@@ -874,8 +876,8 @@ impl Inner {
         let mut superblocks = Superblocks::open(Arc::clone(&file), KIND)?;
         match recovery.commits {
             0 => superblocks.rewrite()?,
-            // Whoever wrote a transaction behind it had synced one that leads there, or would have refused. The checkpoint
-            // syncs this one.
+            // The writer of a transaction behind it had synced a superblock that leads there, or would have refused.
+            // The checkpoint syncs this one.
             _ => superblocks.refresh()?,
         }
         recovery.write_again(&self.file)?;
@@ -887,8 +889,8 @@ impl Inner {
             recovery.uses[index] = Use::Free { since: 0 };
         }
         let mut random = random(&self.options, superblocks.current().sequence);
-        // A process that died may have used numbers that nobody can see any more. Of 2^40 numbers the
-        // same one is not drawn twice.
+        // A process that died may have used numbers that nobody can see any more. The same one of 2^40 numbers is not
+        // drawn twice.
         let generation = recovery.generation + 1 + random.u64(..1 << 40);
         let start = Start {
             segments: recovery.state.segments.clone(),
@@ -915,7 +917,7 @@ impl Inner {
             ..recovery.state
         };
         let state = writer.checkpoint(&self.file, &state, &Measure::of(&self.options))?;
-        // Or processes that write in turn, each a little, would never clean.
+        // Otherwise processes that alternate as writers, each with a little, would never clean.
         writer.log.given_up_bytes = payload.log.segment.bytes;
         self.coding.restock(&state.dictionaries);
         self.shared.publish(state);
@@ -938,12 +940,12 @@ impl Inner {
         self.checkpoint_for(writer, &Measure::of(&self.options))
     }
 
-    /// As [`Inner::checkpoint`], where the file's length goes by another measure.
+    /// As [`Inner::checkpoint`], with another measure for the file's length.
     fn checkpoint_for(&self, writer: &mut Writer, measure: &Measure) -> Result<()> {
         let state = self.shared.state();
         writer.log.lacks_room = false;
         match writer.checkpoint(&self.file, &state, measure) {
-            // The log goes on, and a checkpoint is due when as much has been written again.
+            // The log goes on, and a checkpoint is due when as many bytes have been written again.
             Err(error) if writer.log.lacks_room => {
                 writer.log.rewind();
                 writer.log.appended_bytes = 0;
@@ -968,13 +970,13 @@ pub(crate) fn begin(file: &dyn StorageFile) -> Result<()> {
     superblock::begin(file)
 }
 
-/// Returns whether all that a file has may be what a crash left of [`begin`], nothing among it.
+/// Returns whether all bytes of a file may be a crash's remains of [`begin`], or no bytes at all.
 pub(crate) fn is_hardly_begun(bytes: &[u8]) -> bool {
     superblock::is_hardly_begun(bytes)
 }
 
-/// Returns whether a file's first bytes, and those of its second slot, are those of a store that was begun to be made and
-/// never was there.
+/// Returns whether a file's first bytes, and those of its second slot, are those of a store whose creation ended before
+/// it was there.
 pub(crate) fn is_begun(first: &[u8], second: &[u8; SLOT_BYTES]) -> bool {
     superblock::is_begun(first, second, &KIND)
 }
@@ -987,7 +989,7 @@ fn lock(file: &dyn StorageFile, kind: LockKind, options: &BlocksOptions) -> Resu
     Ok(())
 }
 
-/// Returns whether something was refused because there is no room for it, below a limit or in the file system.
+/// Returns whether something was refused for want of room, below a limit or in the file system.
 fn is_for_room(error: &Error) -> bool {
     matches!(error, Error::Limit { .. }) || error.is_out_of_space()
 }

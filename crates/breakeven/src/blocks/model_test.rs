@@ -1,4 +1,4 @@
-//! The store against a plain map: whatever is done to both, both show the same.
+//! The store against a plain map: after every operation on both, both show the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const LONG_BLOCK_BYTES: usize = 8192;
 const NEAR: u64 = 40;
 const FAR: [u64; 6] = [1023, 1024, 5000, 1 << 20, (1 << 30) + 7, (1 << 40) - 1];
 
-/// What a volume should show.
+/// The expected content of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ModelVolume {
     pub(super) block_bytes: usize,
@@ -26,7 +26,7 @@ pub(super) struct ModelVolume {
     pub(super) blocks: BTreeMap<u64, Arc<[u8]>>,
 }
 
-/// What a store should show.
+/// The expected content of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Model {
     pub(super) volumes: BTreeMap<u32, ModelVolume>,
@@ -57,7 +57,7 @@ pub(super) fn options(seed: u64) -> BlocksOptions {
         map_cache_bytes: 1 << 20,
         clean_method: moved,
         method: written,
-        // Stores of tests are shorter than what pays for a dictionary.
+        // Test stores are too short for a dictionary to pay.
         seconds_per_gb: 1e6,
         dictionary_share: 1000.0,
         seed: Some(seed),

@@ -1,8 +1,8 @@
-//! What a state of the store changed since its last checkpoint, and what any state has read.
+//! The changes of a store's state since its last checkpoint, and the nodes that any state has read.
 //!
-//! An [`Overlay`] is a map whose clones share what none of them changed. A [`NodeCache`] keeps nodes
-//! that were read from the file, by place and generation, under a cap: a node that lies in the file
-//! never changes, so that all states and all threads share one cache.
+//! An [`Overlay`] is a map whose clones share everything that none of them changed. A [`NodeCache`] keeps nodes that
+//! were read from the file, by place and generation, under a cap. A node in the file never changes, so all states and
+//! all threads share one cache.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -55,7 +55,7 @@ impl<V: Clone> Overlay<V> {
         }
     }
 
-    /// Returns all keys, sorted, so that what is written by them does not depend on hashing.
+    /// Returns all keys, sorted, so that the written order does not depend on hashing.
     pub(super) fn keys(&self) -> Vec<u32> {
         let keys = self.shards.iter().flat_map(|shard| shard.keys().copied());
         let mut keys: Vec<u32> = keys.collect();
@@ -74,10 +74,10 @@ const CACHE_SHARDS: usize = 16;
 /// Keys are this process's own, so that the hash needs no secret.
 type Nodes<K, V> = HashMap<K, Arc<V>, FixedState>;
 
-/// Nodes by where they lie in the file.
+/// Nodes by their place in the file.
 ///
 /// # Cost
-/// At most `count_max` nodes; the one that goes is any.
+/// At most `count_max` nodes. Any node may go.
 #[derive(Debug)]
 pub(super) struct NodeCache<K, V> {
     shards: Vec<Mutex<Nodes<K, V>>>,

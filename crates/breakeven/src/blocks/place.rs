@@ -1,8 +1,8 @@
-//! Where a record lies, and the segments that places lie in.
+//! Places of records, and their segments.
 //!
-//! A [`Place`] is 7 bytes in a word: an offset in units of 16 bytes and a length in the same unit.
-//! [`Segments`] is the list of all segments by their start, cheap to clone: chunks of it are shared
-//! between the states of a store until one of them changes.
+//! A [`Place`] is 7 bytes in a word: an offset in units of 16 bytes and a length in the same unit. [`Segments`] is the
+//! list of all segments by their start. It is cheap to clone: the states of a store share chunks of it until one of
+//! them changes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const LENGTH_BITS: u32 = 16;
 /// The end of the largest file: 16 TiB.
 pub(super) const FILE_BYTES_MAX: u64 = UNIT_BYTES << OFFSET_BITS;
 
-/// Offset and length of a record, or nothing.
+/// Offset and length of a record, or no place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Place(u64);
 
@@ -39,7 +39,7 @@ impl Place {
         Place(offset | length << OFFSET_BITS)
     }
 
-    /// Takes a stored word for a place; the highest byte is reserved.
+    /// Takes a stored word as a place. The highest byte is reserved.
     pub(super) fn from_stored(word: u64) -> Option<Place> {
         (word >> (OFFSET_BITS + LENGTH_BITS) == 0).then_some(Place(word))
     }
@@ -164,7 +164,7 @@ impl Segments {
     }
 }
 
-/// Returns whether a segment may lie there, before anything is allocated by what was read.
+/// Returns whether a segment may lie there, before the read values lead to any allocation.
 pub(super) fn is_segment(start: u64, bytes: u64) -> bool {
     start.is_multiple_of(UNIT_BYTES)
         && bytes.is_multiple_of(UNIT_BYTES)

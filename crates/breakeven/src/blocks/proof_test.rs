@@ -1,10 +1,10 @@
-//! The proof that a store survives what a medium may do.
+//! The proof that a store survives everything that a medium may do.
 //!
-//! A store is driven by seeded random transactions on the simulated disk, beside the model. The oracle
-//! knows, at every moment, which states a crash may leave: the last acknowledged one, or one that a
-//! later transaction, begun and perhaps not acknowledged, would make. Power cuts at every boundary of
-//! every run under every damage, some of them again inside of recovery; every call fails once and for
-//! good; the disk is full at every size; bits of stores flip and files are cut, behind one session and behind several.
+//! A store is driven by seeded random transactions on the simulated disk, beside the model. At every moment the oracle
+//! knows the states that a crash may leave: the last acknowledged one, or one that a later transaction would make,
+//! begun and perhaps not acknowledged. Power cuts come at every boundary of every run under every damage, some of them
+//! again inside of recovery. Every call fails once and for good. The disk is full at every size. Bits of stores flip
+//! and files are cut, behind one session and behind several.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -32,7 +32,7 @@ const LEARNT: usize = 140;
 /// One image in this many is recovered for writing, and the power cut again.
 const DOUBLE_EVERY: usize = 400;
 
-/// What is wrong, for people.
+/// A description of the fault, for people.
 type Failure = String;
 
 /// Number of the last transaction and digest of everything.
@@ -62,7 +62,7 @@ fn read(disk: &SimulatedDisk) -> Result<(Fingerprint, Opened)> {
     Ok((found, blocks.opened()))
 }
 
-/// Drives a store, and knows what may be found of it.
+/// Drives a store, and knows its permitted states.
 struct Driver {
     disk: SimulatedDisk,
     seed: u64,
@@ -70,7 +70,7 @@ struct Driver {
     random: Rng,
     /// The states that a crash may leave now; the last is the present one.
     candidates: Vec<(Fingerprint, Model)>,
-    /// What may be found behind each mark.
+    /// The permitted states behind each mark.
     marks: Vec<BTreeSet<Fingerprint>>,
     history: HashSet<Fingerprint>,
     commits: usize,
@@ -104,7 +104,7 @@ impl Driver {
         driver
     }
 
-    /// Makes a store on an empty disk. Until that is done, no mark tells what may be found.
+    /// Makes a store on an empty disk. Until that is done, no mark gives the permitted states.
     fn create(seed: u64) -> Driver {
         let disk = SimulatedDisk::new(seed);
         let made = Blocks::create(&*disk.start_process(), NAME, small(seed));
@@ -153,7 +153,7 @@ impl Driver {
         self.candidates.push(present);
         match self.random.bool() {
             true => blocks.checkpoint()?,
-            // Whoever writes first writes one anyway.
+            // The first write makes one anyway.
             false => drop(blocks.begin()?),
         }
         self.acknowledge();
@@ -184,7 +184,7 @@ impl Driver {
         self.candidates.push((fingerprint, next));
         self.mark();
         if let Err(error) = transaction.commit(durability) {
-            // It may be found after a crash; what the store shows is the state before.
+            // A crash may leave it. The store shows the state before.
             assert_eq!(self.store().snapshot().commit(), number - 1);
             let last = self.candidates.len() - 1;
             self.candidates.swap(last - 1, last);
@@ -197,8 +197,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Cleans a few segments, or writes everything again; what the store shows stays the same, under a number of its own. A disk that is
-    /// full makes it try twice.
+    /// Cleans a few segments, or writes everything again. The store's content stays the same, under a number of its
+    /// own. A disk that is full makes it try twice.
     fn clean(&mut self) -> Result<()> {
         let kind = self.random.u8(..4);
         let is_all = kind < 2;
@@ -258,8 +258,7 @@ impl Driver {
         })
     }
 
-    /// Has the store train on blocks of some language, which may be another than before; what it shows stays the
-    /// same.
+    /// Has the store train on blocks of some language, which may be another than before. Its content stays the same.
     fn learn(&mut self) -> Result<()> {
         let language = self.random.usize(..model::LANGUAGES);
         let blocks = (0..LEARNT).map(|_| model::words(&mut self.random, language));
@@ -320,7 +319,7 @@ fn check(
 ) -> std::result::Result<(), Failure> {
     match found {
         Err(error) => Err(format!("cannot be read: {error}")),
-        // A crash loses nothing, and is told as no loss.
+        // A crash loses nothing, and is not reported as a loss.
         Ok((_, opened)) if opened.may_lack => Err(format!("a loss is told: {opened:?}")),
         Ok((found, _)) if allowed.contains(found) => Ok(()),
         Ok((found, _)) => Err(format!("{found:?} is there, not one of {allowed:?}")),
@@ -435,7 +434,7 @@ fn mistakes_with_dictionaries_are_found() {
         let mut counts = Counts::default();
         let found = with_seeded(bug, || {
             (0..60).find_map(|at| {
-                // Looking at everything panics at what is wrong.
+                // Looking at everything panics at a fault.
                 let tried = || try_run(seed + at, &mut counts);
                 match catch_unwind(AssertUnwindSafe(tried)) {
                     Ok(tried) => tried.err(),
@@ -459,7 +458,7 @@ fn try_fault(seed: u64, fault: Fault, counts: &mut Counts) -> std::result::Resul
             break;
         }
         if step == 0 {
-            // What fails here is known to the oracle, as in any step.
+            // The oracle knows of failures here, as in any step.
             let _ = driver.clean();
         } else if let Ok(wrong) = driver.step() {
             wrong?;
@@ -528,7 +527,7 @@ fn no_failing_call_loses_what_was_acknowledged() {
     assert!(counts.resumed > 20 * seeds as usize, "{counts:?}");
 }
 
-/// Disks of every size from too small to large enough: whatever found room stays.
+/// Disks of every size from too small to large enough. Everything that found room stays.
 #[test]
 fn a_full_disk_loses_nothing_that_was_acknowledged() {
     let seed = seed(2016);
@@ -594,7 +593,7 @@ fn a_store_is_taken_over_once_there_is_room() {
     assert!(refusals > 10, "{refusals}");
 }
 
-/// Those who wait for the turn are told of a failure, every one of them.
+/// Every thread that waits for the turn gets the failure.
 #[test]
 fn nobody_waits_for_a_store_that_failed() {
     const WAITING: usize = 4;
@@ -684,7 +683,7 @@ fn verifying_finds_every_flipped_block() {
     }
 }
 
-/// A block that is broken stays where it is, and whoever writes all others again comes to an end.
+/// A broken block stays where it is, and the rewriting of all others ends.
 #[test]
 fn a_rewrite_ends_where_a_block_is_broken() {
     let mut driver = Driver::create(seed(2020));
@@ -738,20 +737,20 @@ enum Ending {
     Closed,
 }
 
-/// What came of stores that were damaged at rest.
+/// The outcomes for stores that were damaged at rest.
 #[derive(Debug, Default)]
 struct Judged {
     refused: usize,
     /// Right, with or without a word.
     right: usize,
-    /// Right, and what is wrong with the file was told.
+    /// Right, and the file's fault was reported.
     remarked: usize,
-    /// Back in an earlier state, and that was told.
+    /// Back in an earlier state, and that was reported.
     told: usize,
 }
 
-/// Drives a store through sessions, the later ones with a few commits alone, so that what is behind the opening is
-/// all that they write. Returns what it should show, and the medium.
+/// Drives a store through sessions. The later ones have a few commits alone, so that all their writes stand behind the
+/// opening. Returns the expected content, and the medium.
 fn sessions(seed: u64, endings: &[Ending]) -> (Driver, Fingerprint, Image) {
     let mut driver = Driver::create(seed);
     driver.run(STEPS).unwrap();
@@ -780,7 +779,7 @@ fn sessions(seed: u64, endings: &[Ending]) -> (Driver, Fingerprint, Image) {
     (driver, end, image)
 }
 
-/// Judges a damaged store: it is refused, it is right, or it says that it may not be, and is one that it was.
+/// Judges a damaged store: it is refused, it is right, or it reports a possible loss and has an earlier state.
 fn judge(
     driver: &Driver,
     (end, image): (Fingerprint, &Image),
@@ -830,7 +829,7 @@ fn no_flipped_bit_of_a_superblock_brings_back_an_earlier_session() {
     }
 }
 
-/// What these tests are for: a superblock that lies in one slot alone.
+/// The fault that these tests are for: a superblock in one slot alone.
 #[test]
 fn a_superblock_in_one_slot_alone_is_found() {
     let lost = with_seeded(SeededBug::SuperblockOnce, || {
@@ -910,7 +909,7 @@ fn no_file_that_was_cut_shows_an_earlier_state_in_silence() {
                 result.unwrap_or_else(|failure| {
                     panic!("{size_bytes} bytes are left behind {endings:?}: {failure}")
                 });
-                // What is right is told to be short, unless it lacks room that was never used.
+                // A right store is reported as short, unless it lacks only unused room.
                 if judged.right - judged.remarked == silent {
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! Reading a store back: the checkpoint that the superblock points to, and the commits behind it.
 //!
-//! Nothing is written here. What was read is durable only once it has been written again, which the
-//! first transaction does.
+//! Nothing is written here. Records read here are durable only once they have been written again, which the first
+//! transaction does.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::storage::record::{
     is_begun, parse, parse_head, was_begun,
 };
 
-/// What a commit counts that was to be durable, as long as no publication follows.
+/// The standing of a commit that was to be durable, as long as no publication follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unpublished {
     /// It is there: nobody else writes.
@@ -34,7 +34,7 @@ pub(super) enum Unpublished {
     Awaited,
 }
 
-/// What a reading of the store found.
+/// The result of reading a store.
 pub(super) struct Recovery {
     pub(super) state: State,
     pub(super) live: Vec<u64>,
@@ -50,24 +50,24 @@ pub(super) struct Recovery {
     pub(super) is_torn: bool,
     /// Whether the file ends before a segment that was begun.
     pub(super) is_short: bool,
-    /// The number behind the last durable record of the log, if whoever wrote it told.
+    /// The number behind the last durable record of the log, if its writer recorded it.
     end: Option<u64>,
     /// The segment that was read last.
     last: LogSegment,
     /// Every record with a lower number was synced once.
     synced: u64,
-    /// Where the log may go on.
+    /// The place where the log may go on.
     pub(super) position: Position,
-    /// Whether what lies behind a gap is given up, however durable it was.
+    /// Whether records behind a gap are given up, durable or not.
     accepts_gap: bool,
     /// Whether anything was.
     pub(super) is_cut: bool,
     unpublished: Unpublished,
     /// The commit at the end whose publication is awaited.
     awaited: Option<Awaited>,
-    /// What was read behind the last commit that counts.
+    /// Records that were read behind the last commit that counts.
     pending: Vec<Pending>,
-    /// Whether the segment is at its end, and its successor is what comes next.
+    /// Whether the segment is at its end, so that its successor comes next.
     is_full: bool,
 }
 
@@ -85,9 +85,9 @@ struct Awaited {
 /// A segment of the log.
 #[derive(Clone, Copy)]
 struct LogSegment {
-    /// The number of its head, or one of before.
+    /// The number of its head, or an earlier one.
     sequence: u64,
-    /// Where it ends in the file.
+    /// Its end in the file.
     end: u64,
 }
 
@@ -124,8 +124,8 @@ enum Change {
 /// Reads the store that `payload` describes.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the checkpoint cannot be read, if a transaction does not fit what is there,
-/// or if the log has a gap before something that was synced; and those of reading.
+/// [`Error::Corrupt`] if the checkpoint cannot be read, if a transaction does not fit the state, or if the log has a
+/// gap before something that was synced. Those of reading.
 pub(super) fn recover(
     file: &StoreFile,
     payload: &Payload,
@@ -137,7 +137,7 @@ pub(super) fn recover(
     Ok(recovery)
 }
 
-/// Reads as much of the store as there is: what was synced behind a gap is given up.
+/// Reads as much of the store as there is: synced records behind a gap are given up.
 ///
 /// # Errors
 /// As [`recover`], for anything else.
@@ -160,8 +160,8 @@ fn scanner<'a>(file: &'a StoreFile, position: &Position) -> Scanner<'a> {
     )
 }
 
-/// Returns where the log goes on behind a segment, if its successor has the next generation and a
-/// head whose number is accepted.
+/// Returns the log's continuation behind a segment, if its successor has the next generation and a head whose number is
+/// accepted.
 fn follow(
     file: &StoreFile,
     position: &Position,
@@ -196,7 +196,7 @@ fn follow(
     )
 }
 
-/// Reads one record of a checkpoint, which lies in a segment that is told.
+/// Reads one record of a checkpoint from the given segment.
 pub(super) fn read_in<R>(
     file: &StoreFile,
     (segment, place): (Segment, Place),
@@ -251,7 +251,7 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
     });
     let held = add_known(known, &mut state.segments)?;
     live.resize(state.segments.len(), 0);
-    // Whoever reads an older state may need any of them.
+    // A reader of an older state may need any of them.
     let since = state.version;
     let uses = live.iter().map(|live_bytes| match live_bytes {
         0 => Use::Free { since },
@@ -287,7 +287,7 @@ fn load(file: &StoreFile, payload: &Payload) -> Result<Recovery> {
     })
 }
 
-/// Adds segments that something leads to, with the generations that it tells; returns which they are.
+/// Adds segments that something leads to, with their known generations. Returns their indexes.
 fn add_known(mut known: Vec<Segment>, segments: &mut Segments) -> Result<Vec<usize>> {
     known.sort_by_key(|segment| segment.start);
     let mut held = Vec::new();
@@ -301,8 +301,8 @@ fn add_known(mut known: Vec<Segment>, segments: &mut Segments) -> Result<Vec<usi
     Ok(held)
 }
 
-/// Reads the dictionaries that are listed. One of which no copy is whole is an error of what needs it; one of which
-/// the first is not is written again by the next checkpoint.
+/// Reads the dictionaries that are listed. If no copy of a dictionary is whole, the frames that need it are in error.
+/// If the first one is not, the next checkpoint writes it again.
 fn read_dictionaries(file: &StoreFile, state: &mut State) -> Result<()> {
     let listed: Vec<(u32, Kept)> = (state.dictionaries.iter())
         .map(|(id, kept)| (id, kept.clone()))
@@ -366,21 +366,21 @@ fn take_listed(listed: Listed, state: &mut State, live: &mut Vec<u64>) -> Result
 }
 
 impl Recovery {
-    /// Reads the log on from where it ended.
+    /// Reads the log on from its last end.
     ///
     /// # Errors
     /// As [`recover`].
     pub(super) fn advance(&mut self, file: &StoreFile) -> Result<()> {
         self.read_on(file)?;
         if self.end == Some(self.sequence) {
-            // What lies behind its end is nobody's.
+            // Bytes behind its end belong to nobody.
             self.is_torn = false;
         }
         self.check_end()?;
         self.check_length(file)
     }
 
-    /// Returns whether the log reaches the end that was told.
+    /// Returns whether the log reaches its recorded end.
     fn is_complete(&self) -> bool {
         self.end.is_some_and(|end| end <= self.sequence)
     }
@@ -442,8 +442,8 @@ impl Recovery {
         Ok(false)
     }
 
-    /// Writes what was read from the log again, where it lies: the page cache may have shown what the
-    /// medium does not hold. The same bytes cannot tear what the medium does hold.
+    /// Writes the log that was read again, where it lies: the page cache may have shown bytes that the medium does not
+    /// hold. The same bytes cannot tear those that it does hold.
     pub(super) fn write_again(&self, file: &StoreFile) -> Result<()> {
         let mut buffer = vec![0; BUFFER_BYTES_MAX as usize];
         for range in &self.replayed {
@@ -570,7 +570,7 @@ impl Recovery {
             sequence: record.sequence,
             checksum: record.checksum,
         };
-        // By itself nobody can tell whether a part of a larger transaction is there.
+        // The store alone does not show whether a part of a larger transaction is there.
         let is_awaited = self.unpublished == Unpublished::Awaited || !coordinator.is_empty();
         if commit.is_durable && is_awaited {
             self.awaited = Some(awaited);
@@ -625,7 +625,8 @@ impl Recovery {
         (!awaited.coordinator.is_empty()).then_some(&awaited.coordinator)
     }
 
-    /// Takes back that commit in its writer's place, durably, as the writer would have. What was read is to be read anew.
+    /// Takes back that commit in its writer's place, durably, as the writer would have. The store must be read again
+    /// behind it.
     pub(super) fn take_back_awaited(&self, file: &StoreFile) -> Result<()> {
         let Some(awaited) = &self.awaited else {
             return Ok(());
@@ -641,7 +642,7 @@ impl Recovery {
         take_back(&*file.file, &region, &placed)
     }
 
-    /// Takes that commit, which is for who knows that its writer will not end it.
+    /// Takes that commit, for callers that know that its writer will not end it.
     pub(super) fn take_awaited(&mut self, file: &StoreFile) -> Result<()> {
         if let Some(awaited) = self.awaited.take() {
             let mut pending = std::mem::take(&mut self.pending);
@@ -685,7 +686,7 @@ impl Recovery {
         Ok(was_begun(&header, &region, sequence))
     }
 
-    /// Refuses a log that does not reach the end that was told.
+    /// Refuses a log that does not reach its recorded end.
     fn check_end(&mut self) -> Result<()> {
         match self.end {
             Some(end) if end > self.sequence => {
@@ -697,8 +698,8 @@ impl Recovery {
         }
     }
 
-    /// Looks whether the file ends before a segment that was begun. A segment is filled before it is begun: if it was
-    /// synced then, the file was longer, and what the log goes on with may be lost.
+    /// Looks whether the file ends before a segment that was begun. A segment is filled before it is begun. If it was
+    /// synced then, the file was longer, and the continuation of the log may be lost.
     fn check_length(&mut self, file: &StoreFile) -> Result<()> {
         let file_bytes = file.file.status()?.size_bytes;
         let segments = &self.state.segments;
@@ -713,7 +714,7 @@ impl Recovery {
         self.lose(file_bytes, expected, format!("{file_bytes}"))
     }
 
-    /// Refuses a store of which something durable is lost, unless that is given up.
+    /// Refuses a store that lost something durable, unless that is given up.
     fn lose(&mut self, address: u64, expected: String, found: String) -> Result<()> {
         self.is_cut = true;
         match self.accepts_gap {
@@ -722,7 +723,7 @@ impl Recovery {
         }
     }
 
-    /// Looks for proof that the log did not end with its segment, of whose successor the head is not there.
+    /// Looks for proof that the log did not end with its segment, whose successor has no head.
     fn check_successor(&mut self, file: &StoreFile, position: &Position, gap: u64) -> Result<()> {
         let (start, bytes) = position.successor;
         if !is_segment(start, bytes) {
@@ -734,7 +735,7 @@ impl Recovery {
                 bytes,
                 generation: position.segment.generation + 1,
             },
-            // Only the head tells.
+            // Only the head has it.
             successor: (0, 0),
             address: start,
             sequence: gap,
@@ -742,8 +743,7 @@ impl Recovery {
         self.check_behind(file, scanner(file, &behind), &behind, gap)
     }
 
-    /// Looks for proof that the log did not end at its gap: a record behind it that says that more was
-    /// synced.
+    /// Looks for proof that the log did not end at its gap: a record behind it that says that more was synced.
     fn check_behind<'a>(
         &mut self,
         file: &'a StoreFile,
@@ -757,7 +757,7 @@ impl Recovery {
                 let Found::Record(record) = found else {
                     continue;
                 };
-                // That anything is there at all is worth a word: the end is a torn one.
+                // Any record there is worth a report: the end is a torn one.
                 self.is_torn = true;
                 let commit =
                     Commit::decode(record.body).filter(|_| record.label.kind == KIND_COMMIT);
@@ -786,8 +786,8 @@ impl Awaited {
     }
 }
 
-/// Returns whether a gap is a record of this log that went wrong. In a segment that is used again any old
-/// bytes may stand behind the end, so that no record at all says nothing.
+/// Returns whether a gap is a record of this log that went wrong. In a segment that is used again any old bytes may
+/// stand behind the end, so the lack of a record proves nothing.
 fn is_damage(gap: Gap) -> bool {
     matches!(
         gap,

@@ -1,18 +1,18 @@
-//! Seeing what another process wrote, and reading on while it writes, for stores whose caller keeps those apart
-//! who write.
+//! Seeing the commits of another process, and reading on while it writes, for stores whose caller keeps writers apart.
 //!
-//! A process that writes to a store that it read back always begins with a checkpoint and a superblock of
-//! its own. So what this process knows is the newest for as long as the superblock is the one it
-//! knows, and, if it is not the writer itself, nothing was written where the log ended.
+//! A process that writes to a store that it read back always begins with a checkpoint and a superblock of its own. So
+//! this process knows the newest state while the superblock is the one it knows. Unless this process is the writer, a
+//! second condition holds: nothing was written where the log ended.
 //!
-//! A commit that is to be durable counts when its publication follows. One without is its writer's, who makes it
-//! durable, publishes it or takes it back; where that one died, whoever keeps others from writing ends it, and a reader
-//! that cannot write takes it for what it is. Of one with a coordinator the caller says what it is.
+//! A commit that is to be durable counts when its publication follows. A commit without one belongs to its writer. The
+//! writer makes it durable, publishes it or takes it back. If the writer died, the process that keeps others from
+//! writing ends the commit. A reader that cannot write takes it as it is. The caller decides about a commit with a
+//! coordinator.
 //!
-//! A writer may be in the middle of anything meanwhile. What is not whole yet is not there yet, and what was used
-//! again while it was read does not fit: it is read again from the newest superblock. A state that was read is kept
-//! by a lock (`shared`) and is good if there is no newer superblock then, since only what a
-//! superblock frees is used again.
+//! A writer may be in the middle of anything meanwhile. A record that is not whole yet is not there yet. Records that
+//! were used again during the reading do not fit, and are read again from the newest superblock. A lock keeps a state
+//! that was read (`shared`). The state is good if there is no newer superblock then, since only places that a
+//! superblock frees are used again.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::error::{Error, Result};
 use crate::storage::seeded::{SeededBug, is_seeded};
 use crate::storage::superblock::Superblocks;
 
-/// How often in a row a reader may be overtaken by a writer's checkpoint, before its caller has to try again.
+/// The times in a row that a writer's checkpoint may overtake a reader, before its caller has to try again.
 const OVERTAKEN_MAX: usize = 16;
 
-/// How often what lies behind one superblock is read before it is called corrupt: a writer may have used the place again
-/// and not yet have told.
+/// How often the records behind one superblock are read before they are called corrupt. A writer may have used the
+/// place again before its superblock shows it.
 const TRIES_OF_ONE: usize = 3;
 
 const OVERTAKEN: Error = Error::Busy {
@@ -36,23 +36,23 @@ const OVERTAKEN: Error = Error::Busy {
 };
 
 impl Blocks {
-    /// Takes what other processes committed since, and returns the newest state, which nobody writes over as long
-    /// as it is held. Others may write meanwhile.
+    /// Takes the commits of other processes, and returns the newest state. Nobody writes over it as long as it is held.
+    /// Others may write meanwhile.
     ///
     /// # Errors
-    /// As [`Blocks::open`], after which the store refuses changes and this too until it is opened again;
-    /// [`Error::Busy`] if another process wrote one checkpoint after the other meanwhile, which changes nothing.
+    /// As [`Blocks::open`]; the store then refuses changes and this call until it is opened again. [`Error::Busy`] if
+    /// another process wrote one checkpoint after the other meanwhile, which changes nothing.
     ///
     /// # Cost
-    /// One small read and a lock if this process wrote last, three and a lock if another one did and nothing
-    /// changed since; else the log since this process read it last, or the log since the last checkpoint if
-    /// another process wrote one.
+    /// One small read and a lock if this process wrote last; three and a lock if another one did and nothing changed
+    /// since. Else the log since this process read it last, or the log since the last checkpoint if another process
+    /// wrote one.
     pub fn newest(&self) -> Result<Snapshot> {
         let inner = &self.inner;
         inner.check()?;
         let mut turn = inner.lock_turn();
         for _ in 0..OVERTAKEN_MAX {
-            // While a transaction of this process runs nobody else writes, nor before it has given its turn back.
+            // While a transaction of this process runs nobody else writes, nor until its turn has gone back.
             let is_writing = matches!(*turn, Turn::Taken);
             inner.catch_up(&mut turn, Inner::advanced)?;
             let is_early = is_seeded(SeededBug::NotLookedAgain) && inner.is_newest(&turn)?;
@@ -75,10 +75,10 @@ impl Blocks {
         }
     }
 
-    /// Ends what the writer of such a commit began: makes it durable and publishes it, or takes it back if it has a
-    /// coordinator of whose name `is_committed` says no. The caller keeps all others from writing, and so knows that the
-    /// writer has died; what opened the store for reading alone takes the commit for published, or for none, if it has
-    /// seen, since it read it, that nobody wrote.
+    /// Ends such a commit in its writer's place. It is made durable and published, or taken back if it has a
+    /// coordinator and `is_committed` says no to its name. The caller keeps all others from writing, and so knows that
+    /// the writer has died. A store opened for reading alone takes the commit as published, or as none. It does so only
+    /// if nobody wrote since it read the commit.
     ///
     /// # Errors
     /// As [`Blocks::newest`], those of writing and syncing, and those of `is_committed`, which change nothing.
@@ -92,7 +92,7 @@ impl Blocks {
         let inner = &self.inner;
         inner.check()?;
         let mut told = Ok(());
-        // The store itself is as good as before where that cannot be told.
+        // The store itself is as good as before where that stays unclear.
         let mut decide = |coordinator: &[u8]| {
             let decided = is_committed(coordinator);
             decided.map_err(|error| told = Err(error)).ok()
@@ -106,7 +106,7 @@ impl Blocks {
 }
 
 impl Inner {
-    /// Returns whether the newest superblock is the one that is known.
+    /// Returns whether the newest superblock is the known one.
     fn is_newest(&self, turn: &Turn) -> Result<bool> {
         match turn {
             Turn::Idle(writer) => writer.superblocks.is_newest(),
@@ -116,7 +116,7 @@ impl Inner {
         }
     }
 
-    /// Takes what others committed.
+    /// Takes the commits of others.
     pub(super) fn catch_up(
         &self,
         turn: &mut Turn,
@@ -140,7 +140,7 @@ impl Inner {
         }
     }
 
-    /// Reads on where the log ended.
+    /// Reads on from the log's last end.
     fn advanced(&self, known: Turn) -> Result<Turn> {
         let (recovery, superblocks) = match known {
             Turn::Untouched(recovery, superblocks) => (recovery, superblocks),
@@ -160,8 +160,8 @@ impl Inner {
         self.recovered_with(|_| Ok(()))
     }
 
-    /// Reads the store anew, and ends what its writer did not: any commit, or the one that is known where others may have
-    /// written since. What `decide` cannot tell of stays.
+    /// Reads the store again, and ends an unfinished commit: any commit, or the known one where others may have written
+    /// since. A commit that `decide` leaves unclear stays.
     fn ended(
         &self,
         known: Option<u64>,
@@ -207,7 +207,7 @@ impl Inner {
         &self,
         end: impl FnOnce(&mut Recovery) -> Result<()>,
     ) -> Result<Turn> {
-        // What found no room is read back.
+        // Transactions that found no room are read back.
         self.file.file.resume();
         let unpublished = self.options.unpublished();
         let superblocks = newest(&self.file)?;
@@ -230,7 +230,7 @@ impl Inner {
 }
 
 impl BlocksOptions {
-    /// Returns what an unpublished commit counts.
+    /// Returns the standing of an unpublished commit.
     pub(super) fn unpublished(&self) -> Unpublished {
         match self.is_guarded {
             true => Unpublished::Awaited,
@@ -254,8 +254,8 @@ fn newest(file: &StoreFile) -> Result<Superblocks> {
 /// Reads a store back from the newest superblock, which `superblocks` was when it was read.
 ///
 /// # Errors
-/// [`Error::Busy`] if a writer wrote a newer one each time, [`Error::Corrupt`] if what lies behind one that stays does
-/// not fit, and those of reading.
+/// [`Error::Busy`] if a writer wrote a newer one each time. [`Error::Corrupt`] if the records behind one that stays do
+/// not fit. Those of reading.
 pub(super) fn recover_newest(
     file: &StoreFile,
     mut superblocks: Superblocks,
@@ -271,7 +271,7 @@ pub(super) fn recover_newest(
         };
         let newer = newest(file)?;
         if newer.current() == superblocks.current() {
-            // In a store that nobody writes it is the same again, and is then believed.
+            // In a store without writers the result is the same again, and then counts.
             tries_of_one += 1;
             if tries_of_one == TRIES_OF_ONE {
                 return Err(error);

@@ -1,9 +1,9 @@
-//! Repair: a store that cannot be used gets a superblock that leads to the newest state that can be read back.
+//! Repair. A store that cannot be used gets a superblock that leads to its newest readable state.
 //!
-//! States are looked for where they may be told: in the superblocks, and in the records of checkpoints, which are found by
-//! the heads of segments. Each is read back with the log behind it, as far as that is whole, and the newest is verified.
-//! Nothing is written if the store can be used as it is, or nothing better is found; else a superblock, and a checkpoint
-//! where the log went on behind what is broken in it.
+//! States are looked for in two places: in the superblocks, and in the records of checkpoints, which the heads of
+//! segments lead to. Each is read back with the log behind it, as far as that is whole, and the newest is verified.
+//! Nothing is written if the store can be used as it is, or nothing better is found. Otherwise a superblock is written,
+//! and a checkpoint where the log went on behind a broken part.
 
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
@@ -34,45 +34,45 @@ const STEP_BYTES: u64 = 4096;
 /// A head has this many bytes: its header, its generation and its successor.
 const HEAD_BYTES: usize = 2 * HEADER_BYTES;
 
-/// Hears how much of what it looks through was seen, and says whether to go on.
+/// Hears how many bytes of how many were looked through, and says whether to go on.
 pub type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
-/// What a repair came to.
+/// The result of a repair.
 #[derive(Debug)]
 pub struct Repaired {
-    /// Why the store could not be used; `None` if it could, and nothing was done.
+    /// The reason why the store could not be used; `None` if it could, and nothing was done.
     pub fault: Option<Error>,
-    /// How many states were found and looked at, the one that the superblock tells included.
+    /// The number of states that were found and looked at, with the superblock's own.
     pub states: usize,
-    /// The last transaction of the state that the store has now.
+    /// The last transaction of the store's present state.
     pub commit: u64,
     /// Blocks of that state that cannot be read.
     pub broken_blocks: u64,
-    /// Whether durable transactions are known to be lost: the log goes on behind something broken in it, or a superblock tells of
-    /// records that are not there.
+    /// Whether durable transactions are known to be lost. Then the log goes on behind a broken part, or a superblock
+    /// mentions records that are not there.
     pub is_cut: bool,
 }
 
-/// A segment that was begun, as its head tells.
+/// A segment that was begun, by its head.
 struct Head {
     start: u64,
     generation: u64,
     sequence: u64,
     successor: (u64, u64),
-    /// Where its records begin.
+    /// The start of its records.
     address: u64,
 }
 
 /// Repairs the store in a file that nobody else has open.
 ///
 /// # Errors
-/// [`Error::Invalid`] if somebody has it open for writing or reads it, [`Error::Corrupt`] if no state is found that can be
-/// read back, when nothing was written; [`Error::Unsupported`] for a store that another version wrote;
-/// [`Error::Interrupted`] if it was stopped, and those of reading and writing.
+/// [`Error::Invalid`] if a process has it open for writing or reads it. [`Error::Corrupt`] if no readable state is
+/// found; nothing was written then. [`Error::Unsupported`] for a store that another version wrote.
+/// [`Error::Interrupted`] if it was stopped. Those of reading and writing.
 ///
 /// # Cost
-/// The first bytes of every 4 KiB of the file are read, all segments that were begun, and for each state that is looked
-/// at all that it consists of.
+/// The first bytes of every 4 KiB of the file are read, and all segments that were begun. For each state looked at, all
+/// its blocks are read too.
 pub fn repair(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaired> {
     lock(&**file, LockKind::Exclusive, &BlocksOptions::default())?;
     let repaired = match is_read_elsewhere(&**file) {
@@ -120,7 +120,7 @@ fn repair_alone(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaire
     let told_records = superblocks.as_ref().map_or(0, told_records);
     let candidates = candidates(file, id, watch)?;
     let found = best(file, id, &candidates, watch)?;
-    // What the superblock that is left leads to may be all there is.
+    // The state of the remaining superblock may be all there is.
     let found = found.filter(|(_, found)| {
         known
             .as_ref()
@@ -153,13 +153,13 @@ fn repair_alone(file: &Arc<dyn StorageFile>, watch: Watch<'_>) -> Result<Repaire
     Ok(told)
 }
 
-/// Returns the number behind the last durable record that a superblock tells of.
+/// Returns the number behind the last durable record that a superblock mentions.
 fn told_records(superblocks: &Superblocks) -> u64 {
     let told = Payload::decode(&superblocks.current().payload);
     told.map_or(0, |told| told.log.sequence.max(told.end.unwrap_or(0)))
 }
 
-/// What a state that was read back comes to.
+/// The findings about a state that was read back.
 struct State {
     commit: u64,
     /// The number of the first record that is not there.
@@ -180,13 +180,13 @@ impl State {
     }
 }
 
-/// Writes a checkpoint of a state whose log goes on behind something broken, so that nobody reads that log again.
+/// Writes a checkpoint of a state whose log goes on behind a broken part, so that nobody reads that log again.
 fn leave_log(file: &Arc<dyn StorageFile>, id: [u8; 16], payload: &Payload) -> Result<()> {
     let store = store_of(file, id);
     let recovery = recover_to_gap(&store, payload)?;
     let mut file_bytes = file.status()?.size_bytes;
     if recovery.is_short {
-        // Zeros, where something was.
+        // Zeros replace the missing part.
         file_bytes = recovery.state.segments.end(SEGMENTS_START);
         file.truncate(file_bytes)?;
     }
@@ -200,15 +200,15 @@ fn leave_log(file: &Arc<dyn StorageFile>, id: [u8; 16], payload: &Payload) -> Re
     };
     let turn = Turn::Untouched(Box::new(recovery), Box::new(superblocks));
     let options = BlocksOptions {
-        // Twice what there is, so that nothing of the file is cut off that somebody may still want to look at.
+        // Twice the present length, so that nothing of the file is cut off that a person may still want to look at.
         space_amp: 2.0 * file_bytes as f64 / live_bytes.max(1) as f64,
         ..BlocksOptions::default()
     };
-    // Whoever writes first begins with a checkpoint.
+    // The first write begins with a checkpoint.
     Blocks::new(store, options, *payload, opened, shared, turn, true).checkpoint()
 }
 
-/// Looks at the state that a superblock tells: it can be used if its maps and its table can be read.
+/// Looks at the state of a superblock. It can be used if its maps and its table can be read.
 fn look(
     file: &Arc<dyn StorageFile>,
     superblock: &Superblock,
@@ -232,7 +232,7 @@ fn store_of(file: &Arc<dyn StorageFile>, id: [u8; 16]) -> StoreFile {
     StoreFile::new(Arc::clone(file), id, map_cache_bytes)
 }
 
-/// Verifies what was read back; returns what it comes to, or what is wrong with it beside single blocks.
+/// Verifies a state that was read back. Returns the findings, or its fault beyond single blocks.
 fn verified(store: &StoreFile, recovery: &Recovery, watch: Watch<'_>) -> Result<Result<State>> {
     let live = Some(recovery.live.clone());
     let verified = verify_state(store, &recovery.state, live, watch)?;
@@ -254,10 +254,11 @@ fn verified(store: &StoreFile, recovery: &Recovery, watch: Watch<'_>) -> Result<
     }))
 }
 
-/// Returns the newest state whose maps can be read, and of several ways to it the one that lacks the fewest blocks.
+/// Returns the newest state whose maps can be read. If several ways lead to it, takes the one that lacks the fewest
+/// blocks.
 ///
-/// A newer state that lacks single blocks goes before an older one that is whole: its blocks that are lost can be named,
-/// while everything that the older one does not know would be lost with them in silence.
+/// A newer state that lacks single blocks goes before an older one that is whole. The lost blocks of the newer one can
+/// be named. With the older one, everything newer would be lost in silence.
 fn best<'a>(
     file: &Arc<dyn StorageFile>,
     id: [u8; 16],
@@ -272,7 +273,7 @@ fn best<'a>(
             Err(Error::Corrupt { .. }) => continue,
             Err(error) => return Err(error),
         };
-        // What cannot be better than the best is not verified: that reads all of it.
+        // A state that cannot be better than the best is not verified: that reads all of it.
         let commit = recovery.state.commit;
         let is_older = |(_, known): &(_, State)| {
             commit < known.commit || (commit == known.commit && known.broken_blocks == 0)
@@ -293,7 +294,7 @@ fn best<'a>(
     Ok(best)
 }
 
-/// Returns an id of the log by which most heads are whole: its checksum is all that they need of it.
+/// Returns an id of the log by which most heads are whole. They need only its checksum.
 fn id_of_heads(file: &dyn StorageFile) -> Result<Option<[u8; 16]>> {
     let mut counts = BTreeMap::new();
     each_step(file, &mut |_, _| true, |address, bytes| {
@@ -325,7 +326,7 @@ fn each_step(
     Ok(())
 }
 
-/// Returns the states that superblocks and checkpoints tell, the newest first.
+/// Returns the states of superblocks and checkpoints, the newest first.
 fn candidates(file: &Arc<dyn StorageFile>, id: [u8; 16], watch: Watch<'_>) -> Result<Vec<Payload>> {
     let size_bytes = file.status()?.size_bytes;
     let mut heads = Vec::new();
@@ -358,14 +359,15 @@ fn candidates(file: &Arc<dyn StorageFile>, id: [u8; 16], watch: Watch<'_>) -> Re
     Ok(found)
 }
 
-/// What a store was made for, which checkpoints do not tell.
+/// The sizes that a store was made for, which checkpoints do not have.
 #[derive(Clone, Copy)]
 struct Sizes {
     block_bytes_max: u32,
     segment_bytes_min: u32,
 }
 
-/// Returns what whole superblocks tell, and what the store was made for, as far as even a broken one has it.
+/// Returns the payloads of whole superblocks, and the sizes that the store was made for, as far as even a broken one
+/// has them.
 fn told(file: &dyn StorageFile) -> Result<(Vec<Payload>, Sizes)> {
     let options = BlocksOptions::default();
     let mut sizes = Sizes {
@@ -439,8 +441,8 @@ fn payload_at(
     }
 }
 
-/// Returns the length of the segment that begins at `start`, as a checkpoint lists it, and what its volumes ask for;
-/// `None` if a list cannot be read.
+/// Returns the length of the segment at `start`, as a checkpoint lists it, and the needs of its volumes; `None` if a
+/// list cannot be read.
 fn listed(
     store: &StoreFile,
     checkpoint: &Checkpoint,
@@ -497,7 +499,7 @@ mod tests {
     const BLOCK_BYTES: usize = 512;
     const BLOCKS: u64 = 60;
 
-    /// A store with a history of commits and checkpoints, and what it showed behind each commit.
+    /// A store with a history of commits and checkpoints, and its content behind each commit.
     struct Past {
         storage: MemoryStorage,
         file: Arc<dyn StorageFile>,
@@ -515,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Makes a store of 40 commits with a checkpoint behind every so many of them.
+    /// Makes a store of 40 commits with a checkpoint behind every `checkpoint_every` of them.
     fn past(seed: u64, checkpoint_every: usize) -> Past {
         let mut random = seeded("blocks repair", seed);
         let storage = MemoryStorage::new();
@@ -563,7 +565,7 @@ mod tests {
             self.file.write_at(&[IoSlice::new(bytes)], at).unwrap();
         }
 
-        /// Repairs; what the store shows then is what it showed behind the commit that is told.
+        /// Repairs. The store then shows its content behind the reported commit.
         fn check(&self, what: &str) -> u64 {
             let repaired = repair(&self.file, &mut |_, _| true).unwrap();
             println!("{what}: {repaired:?}");
@@ -603,7 +605,7 @@ mod tests {
                 let last = past.states.len() as u64 - 1;
                 assert_eq!(past.check(what), last, "{what}");
             }
-            // Where an id is left, and the sizes.
+            // With an id left, and the sizes.
             let past = past(12, every);
             past.damage(8, b"rot!");
             past.damage(4096 + 8, b"rot!");
@@ -614,7 +616,7 @@ mod tests {
     #[test]
     fn a_lost_checkpoint_is_made_up_for_by_the_one_before_and_the_log() {
         for loses_superblocks in [false, true] {
-            // The last commit is the last that the checkpoint has.
+            // The last commit is in the checkpoint.
             let past = past(13, 10);
             past.damage(past.checkpoints.last().unwrap().address() + 8, b"rot!");
             if loses_superblocks {

@@ -1,7 +1,7 @@
-//! Full hosts: what is freed there can be used again, and what nothing refers to goes back.
+//! Full hosts: room freed there can be used again, and unused room goes back.
 //!
-//! A store is filled on the simulated disk until the host refuses, some of it is trimmed, and as much is written again. The
-//! model knows what every block holds, and the power is cut now and then.
+//! A store is filled on the simulated disk until the host refuses, some of it is trimmed, and as much is written again.
+//! The model knows the content of every block, and the power is cut now and then.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::testing::{is_full, seed};
 
 const NAME: &str = "store";
 const BLOCK_BYTES: usize = 512;
-/// What may be missing of the room that was freed: six segments, for what is live here and there.
+/// Freed blocks that may find no room: six segments, for scattered live ones.
 const KEPT_BLOCKS: u64 = 6 * 14;
 const VOLUME: u32 = 0;
 
@@ -28,7 +28,7 @@ fn options(seed: u64) -> BlocksOptions {
     }
 }
 
-/// A store on a host that has room for so much, and what it must show.
+/// A store on a host with a given room, and its expected content.
 struct FullHost {
     disk: SimulatedDisk,
     blocks: Option<Blocks>,
@@ -155,7 +155,7 @@ impl FullHost {
         self.verify();
     }
 
-    /// Compares every block with what was written.
+    /// Compares every block with the written one.
     fn verify(&self) {
         model_test::verify(self.blocks());
         let snapshot = self.blocks().snapshot();
@@ -174,7 +174,7 @@ impl FullHost {
     }
 }
 
-/// What is trimmed: everything but a run of blocks, or blocks here and there.
+/// The blocks to trim: everything but a run, or scattered ones.
 fn choose_trimmed(random: &mut Rng, blocks: u64, percent: u64) -> Vec<u64> {
     let count = blocks * percent / 100;
     if random.bool() {
@@ -188,7 +188,7 @@ fn choose_trimmed(random: &mut Rng, blocks: u64, percent: u64) -> Vec<u64> {
     chosen
 }
 
-/// Hosts of every size, filled until they refuse: behind trims and a flush there is room for what was trimmed, at once and
+/// Hosts of every size, filled until they refuse. Behind trims and a flush the trimmed blocks find room, at once and
 /// behind a restart.
 #[test]
 fn a_full_host_takes_as_much_as_was_trimmed_there() {

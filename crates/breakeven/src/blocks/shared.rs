@@ -1,7 +1,7 @@
-//! What the handles of one store in one process share: the newest state, and who reads which.
+//! The data that the handles of one store in one process share: the newest state, and its readers' states.
 //!
-//! Where other processes may write, the versions that this one reads are told to them by locks of the file: a
-//! shared one on the byte of each. They end with the process, however it ends.
+//! Where other processes may write, locks of the file show them the versions that this one reads: a shared one on the
+//! byte of each. They end with the process, however it ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,24 +11,24 @@ use crate::error::{Error, Result};
 use crate::storage::seeded::{SeededBug, is_seeded};
 use crate::storage::{LockKind, StorageFile};
 
-/// A reader of version n has a lock on the byte this far behind the file's start, and n.
+/// A reader of version n has a lock on the byte at this offset plus n.
 const READERS_BYTE: u64 = 1 << 62;
 
-/// Versions are numbers of records, which are below this.
+/// Versions are numbers of records, all below this.
 const VERSIONS: u64 = 1 << 48;
 
 /// The newest state and the snapshots that are held.
 pub(super) struct Shared {
     published: Mutex<Published>,
-    /// Where versions that are held are told to other processes.
+    /// The file whose locks show held versions to other processes.
     told: Option<Arc<dyn StorageFile>>,
 }
 
 struct Published {
     state: Arc<State>,
-    /// The versions that snapshots hold, and how many each.
+    /// The versions that snapshots hold, and the number of snapshots for each.
     held: BTreeMap<u64, usize>,
-    /// Why the store refuses to be changed.
+    /// The reason why the store refuses to be changed.
     failure: Option<String>,
 }
 
@@ -60,8 +60,8 @@ impl Shared {
         self.lock().state = Arc::new(state);
     }
 
-    /// Returns the newest state and keeps what it needs from being written over, by this process and by
-    /// others: by those if it is still there to be found.
+    /// Returns the newest state and keeps its blocks from being written over by this process. Other processes keep them
+    /// too, if the state is still the newest when they are asked to.
     ///
     /// # Errors
     /// Those of locking.
@@ -78,7 +78,7 @@ impl Shared {
         Ok(state)
     }
 
-    /// Gives back what [`Shared::hold`] gave.
+    /// Gives back the version that [`Shared::hold`] gave.
     pub(super) fn release(&self, version: u64) {
         let mut published = self.lock();
         let count = published.held.get_mut(&version).expect("a held version");
@@ -86,13 +86,13 @@ impl Shared {
         if *count == 0 {
             published.held.remove(&version);
             if let Some(file) = &self.told {
-                // One that stays keeps room from being used, and nothing else.
+                // A lock that stays keeps room from being used, and nothing else.
                 let _ = file.unlock(reader_byte(version));
             }
         }
     }
 
-    /// Returns how many snapshots are held.
+    /// Returns the number of held snapshots.
     pub(super) fn held_count(&self) -> u64 {
         self.lock().held.values().sum::<usize>() as u64
     }
@@ -103,7 +103,7 @@ impl Shared {
         self.held_count() > 0 || is_told.is_some_and(|file| is_read_elsewhere(&**file))
     }
 
-    /// Returns the oldest version that anybody may still read.
+    /// Returns the oldest version that a reader may still use.
     pub(super) fn horizon(&self) -> u64 {
         let published = self.lock();
         let oldest = published.held.keys().next().copied();
@@ -134,7 +134,7 @@ impl Shared {
     }
 }
 
-/// Returns whether another handle of a file reads any version of the store in it, as far as that can be found out.
+/// Returns whether another handle of a file reads any version of the store in it, as far as the system shows it.
 pub(super) fn is_read_elsewhere(file: &dyn StorageFile) -> bool {
     let all = READERS_BYTE..READERS_BYTE + VERSIONS;
     let found = file.first_conflict(all, LockKind::Exclusive);
@@ -147,16 +147,16 @@ fn reader_byte(version: u64) -> std::ops::Range<u64> {
 
 /// Returns the oldest version that another process reads, if that is below `below`.
 ///
-/// A segment that a checkpoint freed is of no use to whoever comes later: a reader looks, once it has its
-/// lock, whether there is a newer superblock, and lets go if there is. So one question is enough, without
-/// keeping others out, as long as it comes behind the superblock.
+/// A segment that a checkpoint freed is of no use to later readers. A reader with its lock looks for a newer
+/// superblock, and lets go if there is one. So one question is enough, without keeping others out, as long as it comes
+/// behind the superblock.
 fn oldest_told(file: &dyn StorageFile, below: u64) -> u64 {
     let mut oldest = below;
     while oldest > 0 {
         let older = READERS_BYTE..READERS_BYTE + oldest;
         match file.first_conflict(older, LockKind::Exclusive) {
             Ok(None) => break,
-            // Of several the system tells any.
+            // Of several the system reports any.
             Ok(Some(lock)) => {
                 oldest = lock
                     .range

@@ -1,4 +1,4 @@
-//! A snapshot: one state of the store, for reading, whatever is written meanwhile.
+//! A snapshot: one state of the store, for reading during any writes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use super::place::Place;
 use super::state::State;
 use crate::error::{Error, Result};
 
-/// Where a block lies, the same for as long as the bytes are: a key for a cache of decoded blocks.
+/// A block's place, the same for as long as its bytes are: a key for a cache of decoded blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
-    /// Tells stores apart.
+    /// Distinguishes stores.
     pub store: u64,
     /// The use of the segment it lies in.
     pub generation: u64,
@@ -22,13 +22,13 @@ pub struct Location {
 }
 
 impl Location {
-    /// Returns what the block takes in the file, its record's header included.
+    /// Returns the bytes of the block in the file, its record's header included.
     pub fn stored_bytes(&self) -> u32 {
         self.length_bytes
     }
 }
 
-/// One state of the store. What it needs is not written over while it is held.
+/// One state of the store. Its blocks are not written over while it is held.
 pub struct Snapshot {
     inner: Arc<Inner>,
     state: Arc<State>,
@@ -62,7 +62,7 @@ impl Snapshot {
         Ok(self.state.volume(volume)?.block_bytes)
     }
 
-    /// Returns how many blocks a volume has, holes included.
+    /// Returns the number of blocks of a volume, holes included.
     ///
     /// # Errors
     /// As [`Snapshot::block_bytes`].
@@ -75,11 +75,11 @@ impl Snapshot {
         self.state.notes.get(key).cloned()
     }
 
-    /// Reads a block; holes, and what lies behind the volume's end, are zeros.
+    /// Reads a block. Holes, and blocks behind the volume's end, are zeros.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `target` is not one block, [`Error::Corrupt`] if what lies there is not what
-    /// was written, and those of reading.
+    /// [`Error::Invalid`] if `target` is not one block, [`Error::Corrupt`] if the stored bytes differ from the written
+    /// ones, and those of reading.
     ///
     /// # Cost
     /// One read of the stored length, its checksum, and the decoding.
@@ -94,7 +94,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Reads a run of blocks from block `first` on; holes, and what lies behind the volume's end, are zeros.
+    /// Reads a run of blocks from block `first` on. Holes, and blocks behind the volume's end, are zeros.
     ///
     /// # Errors
     /// As [`Snapshot::read`], if `target` is not whole blocks.
@@ -119,7 +119,7 @@ impl Snapshot {
         file.read_frames(&ids, &places, known, target)
     }
 
-    /// Returns where a block lies, `None` for a hole.
+    /// Returns a block's place, `None` for a hole.
     ///
     /// # Errors
     /// As [`Snapshot::block_bytes`], and those of reading the map.
@@ -199,14 +199,15 @@ impl Snapshot {
         self.state.next_mapped(&found, from, &self.inner.file)
     }
 
-    /// Returns the first run of blocks in a range of which two volumes do not show the same, as far as it lies in it, and
+    /// Returns the first run of blocks in a range that differs between two volumes, as far as it lies in the range, and
     /// `blocks_max` of it at most. Blocks that were written with the same bytes again may be among them.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if one of them does not exist or their blocks differ in length, and those of reading the maps.
+    /// [`Error::Invalid`] if one of them does not exist or their blocks differ in length, and those of reading the
+    /// maps.
     ///
     /// # Cost
-    /// A walk over the run, and over what the maps do not share before it.
+    /// A walk over the run, and over the differing parts of the maps before it.
     pub fn next_difference_within(
         &self,
         volumes: [u32; 2],

@@ -30,7 +30,7 @@ fn random_block(random: &mut Rng) -> Vec<u8> {
         .collect()
 }
 
-/// What is live, and what the segments with anything live take.
+/// The live bytes, and the bytes of the segments with anything live.
 fn live_and_held(blocks: &Blocks) -> (u64, u64) {
     let mut sums = (0, 0);
     let summed = blocks.with_writer(|_, writer| {
@@ -215,7 +215,7 @@ fn a_store_at_its_limit_is_written_over_by_cleaning_and_keeps_snapshots() {
     assert!(file_bytes(&storage) <= 2 * raw_bytes);
 }
 
-/// What a trim changes in memory is written down in time, though the record that says so is short.
+/// A trim's changes in memory are written in time, though its record is short.
 #[test]
 fn what_is_trimmed_is_not_kept_in_memory() {
     const TRIMMED: u64 = 1 << 16;
@@ -251,7 +251,8 @@ fn what_is_trimmed_is_not_kept_in_memory() {
     assert!(TRIMMED / RUN * transaction_bytes > 4 * most_bytes);
 }
 
-/// Stores at their limit: one that is mostly empty is written over for ever, and one that refuses takes more behind a trim.
+/// Stores at their limit: one that is mostly empty is written over for ever, and one that refuses takes more behind a
+/// trim.
 #[test]
 fn a_store_at_its_limit_is_written_over_and_takes_more_behind_a_trim() {
     let mut random = seeded("blocks room", 34);

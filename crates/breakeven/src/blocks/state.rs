@@ -1,8 +1,7 @@
-//! One state of a store: its volumes, notes, maps and the frame table, and how they change.
+//! One state of a store: its volumes, notes, maps and the frame table, and changes of them.
 //!
-//! A state is cheap to clone and never changes under a reader. A transaction changes a clone of it
-//! through [`Work`]; replaying a log goes the same way, so that a log of what was asked for leads to
-//! the same ids.
+//! A state is cheap to clone and never changes under a reader. A transaction changes a clone of it through [`Work`].
+//! The replay of a log goes the same way, so a log of requests leads to the same ids.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -23,8 +22,8 @@ const NODE_BITS: u32 = 10;
 pub(super) const NODE_SLOTS: usize = 1 << NODE_BITS;
 /// 2^40 indexes.
 pub(super) const MAP_HEIGHT_MAX: u32 = 4;
-/// The most bytes of notes together, which each checkpoint writes whole: an eighth of the log that makes one due by default, and
-/// the names of 15,000 volumes of a disk, each as long as it may be.
+/// The most bytes of notes together, which each checkpoint writes whole. That is an eighth of the log that makes one
+/// due by default, and the names of 15,000 volumes of a disk, each of the greatest length.
 pub(super) const NOTES_BYTES_MAX: usize = 2 << 20;
 /// The most bytes of one note: it is part of a commit.
 pub(super) const NOTE_BYTES_MAX: usize = 1024;
@@ -53,12 +52,12 @@ impl Node {
     }
 }
 
-/// Returns the child of a node at `level` below which `index` lies.
+/// Returns the child of a node at `level` that leads to `index`.
 fn slot_of(index: u64, level: u32) -> usize {
     (index >> (NODE_BITS * level)) as usize % NODE_SLOTS
 }
 
-/// Returns how many blocks lie below a node at `level`.
+/// Returns the number of blocks below a node at `level`.
 fn span(level: u32) -> u64 {
     1 << (NODE_BITS * (level + 1))
 }
@@ -89,7 +88,7 @@ impl Notes {
         self.by_key.iter().map(|(key, bytes)| (*key, bytes))
     }
 
-    /// Puts bytes under a key; none forget it.
+    /// Puts bytes under a key; an empty slice removes it.
     pub(super) fn set(&mut self, key: u32, bytes: Arc<[u8]>) {
         let taken = |note: &Arc<[u8]>| note.len() + 8;
         let new_bytes = taken(&bytes);
@@ -103,13 +102,13 @@ impl Notes {
         self.stored_bytes -= old.as_ref().map_or(0, taken);
     }
 
-    /// Returns what all of them take in the lists of a checkpoint.
+    /// Returns the bytes of all of them in the lists of a checkpoint.
     pub(super) fn stored_bytes(&self) -> usize {
         self.stored_bytes
     }
 }
 
-/// What a store is at one moment.
+/// The state of a store at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     /// The number of the last transaction.
@@ -127,7 +126,7 @@ pub(super) struct State {
     pub(super) nodes: Overlay<Arc<Node>>,
     pub(super) segments: Segments,
     pub(super) dictionaries: KeptDictionaries,
-    /// What was claimed last, so that the path to its neighbours is not walked again.
+    /// The last claimed leaf, so that the path to its neighbours is not walked again.
     pub(super) own_leaf: Option<OwnLeaf>,
 }
 
@@ -138,13 +137,13 @@ struct Subtree {
     height: u32,
 }
 
-/// A leaf of a volume's map that nobody else refers to, nor to what is above it: until the next operation.
+/// A leaf of a volume's map without other references to it or to a node above it, until the next operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnLeaf {
     volume: u32,
-    /// Which of the volume's leaves it is.
+    /// The leaf's number within the volume.
     number: u64,
-    /// The frame it is.
+    /// The leaf's frame.
     leaf: u32,
 }
 
@@ -158,15 +157,15 @@ impl State {
         self.table.get(id, file, &self.segments)
     }
 
-    /// Returns the places of frames, none of the frame 0.
+    /// Returns the places of frames, none for frame 0.
     pub(super) fn places(&self, ids: &[u32], file: &StoreFile) -> Result<Vec<Place>> {
         self.table.places(ids, file, &self.segments)
     }
 
-    /// Returns more bytes than a checkpoint of this state takes, roughly.
+    /// Returns a rough bound on the bytes of a checkpoint of this state.
     pub(super) fn checkpoint_bytes_max(&self) -> u64 {
-        // Records of 4 KiB and their headers, and what does not fit at the ends of segments: of the shortest a third at most,
-        // since no record is half as long.
+        // Records of 4 KiB and their headers, and the waste at the ends of segments. Of the shortest that is a third at
+        // most, since no record is half as long.
         let nodes_bytes = self.nodes.len() as u64 * self.node_bytes_max();
         let changed_bytes = nodes_bytes + self.changed_chunks_bytes();
         let lists_bytes = self.list_bytes_max() + self.dictionaries.moved_bytes() as u64;
@@ -174,19 +173,19 @@ impl State {
         bytes + bytes / 2
     }
 
-    /// Returns more bytes than the chunks of the table take that the next checkpoint writes.
+    /// Returns a bound on the bytes of the table's chunks that the next checkpoint writes.
     fn changed_chunks_bytes(&self) -> u64 {
         let changed = (self.nodes.len() + self.table.changed_count()) as u64;
         let chunks = 2 * changed + u64::from(HEIGHT_MAX);
         (chunks * CHUNK_RECORD_BYTES).min(self.table.bytes_max())
     }
 
-    /// Returns about what all nodes and chunks take, where maps are dense, with what does not fit at the ends of segments.
+    /// Returns about the bytes of all nodes and chunks, where maps are dense, with the waste at the ends of segments.
     pub(super) fn table_bytes(&self) -> u64 {
         2 * self.table.bytes_max() + self.unchanged_nodes_bytes(0)
     }
 
-    /// Returns about what those of them take that the next checkpoint does not write yet.
+    /// Returns about the bytes of those that the next checkpoint does not write yet.
     pub(super) fn unchanged_bytes(&self) -> u64 {
         let chunks_bytes = self.table.bytes_max() - self.changed_chunks_bytes();
         2 * chunks_bytes + self.unchanged_nodes_bytes(self.nodes.len() as u64)
@@ -198,9 +197,9 @@ impl State {
         nodes.saturating_sub(changed) * 2 * self.node_bytes_max()
     }
 
-    /// Returns more bytes than the record of a map node takes.
+    /// Returns a bound on the bytes of a map node's record.
     fn node_bytes_max(&self) -> u64 {
-        // Of many volumes one has full nodes.
+        // With many volumes only one has full nodes.
         const FEW: usize = 8;
         let sizes = self.volumes.values().map(|volume| volume.size_blocks);
         let slots = match self.volumes.len() <= FEW {
@@ -210,7 +209,8 @@ impl State {
         4 * slots + 64
     }
 
-    /// Returns about what the nodes and chunks take that changed since the last checkpoint, in memory and in the next.
+    /// Returns about the bytes of the nodes and chunks that changed since the last checkpoint, in memory and in the
+    /// next.
     pub(super) fn changed_bytes(&self) -> u64 {
         // A node of 4 KiB is a frame, whose entry is in a chunk of 3 KiB, below one of 2 KiB.
         const CHUNKS_BYTES: usize = (3 << 10) + (2 << 10) + 256;
@@ -219,12 +219,12 @@ impl State {
         (nodes + chunks) as u64
     }
 
-    /// Returns how many entries of 33 bytes at most the lists of a checkpoint have.
+    /// Returns the number of entries, of 33 bytes at most, in the lists of a checkpoint.
     fn listed_count(&self) -> usize {
         self.segments.len() + self.volumes.len() + self.dictionaries.len()
     }
 
-    /// Returns more bytes than the lists of a checkpoint take and the record behind them.
+    /// Returns a bound on the bytes of a checkpoint's lists and the record behind them.
     pub(super) fn list_bytes_max(&self) -> u64 {
         let listed = self.listed_count() * 33 + self.notes.stored_bytes();
         (listed + listed / 16 + 1024) as u64
@@ -268,7 +268,7 @@ impl State {
         Ok(frames)
     }
 
-    /// Returns the lowest node above a block, `None` if all that it would hold are holes.
+    /// Returns the lowest node above a block, `None` if all its blocks are holes.
     fn leaf(&self, volume: &Volume, index: u64, file: &StoreFile) -> Result<Option<Arc<Node>>> {
         if index >> (NODE_BITS * volume.height) != 0 || volume.root == 0 || volume.height == 0 {
             return Ok(None);
@@ -302,7 +302,7 @@ impl State {
     /// Those of reading the maps.
     ///
     /// # Cost
-    /// A walk over what the two maps do not share.
+    /// A walk over the differing parts of the two maps.
     pub(super) fn next_difference(
         &self,
         volumes: [&Volume; 2],
@@ -351,7 +351,7 @@ impl State {
         Ok(None)
     }
 
-    /// Returns what lies below a tree at `level`: below one that is not as high, itself is first.
+    /// Returns the children of a tree at `level`. A tree that is not as high is its own first child.
     fn children(&self, tree: Subtree, level: u32, file: &StoreFile) -> Result<Vec<Subtree>> {
         if tree.root == 0 {
             return Ok(Vec::new());
@@ -392,7 +392,8 @@ impl State {
                 return Ok(found);
             }
         }
-        // A node goes with the last block below it, but for those to index 0, which a map that grows makes first.
+        // A node goes with the last block below it, except for the path to index 0. A map that grows makes that path
+        // first.
         match from <= base && base > 0 {
             true => Err(Error::corrupt(
                 "map node",
@@ -405,7 +406,7 @@ impl State {
     }
 }
 
-/// What a transaction did to the live bytes of each segment, by index.
+/// A transaction's changes to the live bytes of each segment, by index.
 pub(super) type LiveChanges = HashMap<usize, i64>;
 
 /// A state that is being changed.
@@ -444,7 +445,7 @@ impl Work<'_> {
         }
     }
 
-    /// Notes that a frame lies at `place` now, and no longer where it lay before.
+    /// Notes that a frame lies at `place` now, and no longer in its old place.
     pub(super) fn set_place(&mut self, id: u32, place: Place) -> Result<()> {
         let mut entry = self.entry(id)?;
         if entry.references == 0 {
@@ -512,7 +513,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Releases a map node, and what is below it if nobody else refers to it.
+    /// Releases a map node, and its children if nobody else refers to it.
     fn release_node(&mut self, id: u32, level: u32) -> Result<()> {
         let entry = self.entry(id)?;
         if entry.references != 1 {
@@ -538,7 +539,7 @@ impl Work<'_> {
         Ok(id)
     }
 
-    /// Returns a node with this content that only the caller refers to: the node itself, or a copy.
+    /// Returns a node with this content and no reference but the caller's: the node itself, or a copy.
     fn own(&mut self, id: u32, level: u32) -> Result<u32> {
         if self.entry(id)?.references == 1 {
             return Ok(id);
@@ -553,7 +554,7 @@ impl Work<'_> {
         Ok(copy)
     }
 
-    /// Changes a slot of a node that only one parent refers to.
+    /// Changes a slot of a node with only one parent.
     fn set_slot(&mut self, id: u32, level: u32, slot: usize, child: u32) -> Result<()> {
         if self.state.nodes.get(id).is_none() {
             let node = self.state.node(id, level, self.file)?;
@@ -596,8 +597,8 @@ impl Work<'_> {
         Ok(at)
     }
 
-    /// Returns the frame that a block is about to be written to: the one it has, if nobody else refers
-    /// to that, or a new one. The volume grows if it has to.
+    /// Returns the frame that a block is about to be written to. It is the block's own, if nobody else refers to that,
+    /// or a new one. The volume grows if it has to.
     pub(super) fn claim(&mut self, number: u32, index: u64) -> Result<u32> {
         let mut volume = self.state.volume(number)?;
         check_index(index)?;
@@ -625,7 +626,7 @@ impl Work<'_> {
         Ok(id)
     }
 
-    /// Does what the log says, or a caller asks for; all but the writing of blocks.
+    /// Carries out an operation of the log, or of a caller; all but the writing of blocks.
     pub(super) fn apply(&mut self, operation: &Operation) -> Result<()> {
         self.state.own_leaf = None;
         match operation {
@@ -734,8 +735,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Trims a range of what is below a node, counted from its first block; returns the node, its copy,
-    /// or 0 if nothing is left.
+    /// Trims a range of the blocks below a node, counted from its first block. Returns the node, its copy, or 0 if
+    /// nothing is left.
     fn trim_below(&mut self, id: u32, level: u32, range: Range<u64>) -> Result<u32> {
         if range.start == 0 && range.end == span(level) {
             self.release_node(id, level)?;

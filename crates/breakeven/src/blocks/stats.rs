@@ -1,10 +1,10 @@
-//! What a store tells of itself, cheaply.
+//! The statistics of a store, which cost little to ask for.
 
 use super::log::Use;
 use super::{Blocks, Turn};
 use crate::decide::fields::{Field, FieldTable, Unit, Value};
 
-/// What a store tells of itself. What only its writer knows is missing while a transaction runs.
+/// The statistics of a store. Those that only its writer knows are missing while a transaction runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The number of the last transaction.
@@ -19,13 +19,13 @@ pub struct Stats {
     pub snapshots: u64,
     /// Dictionaries that frames are encoded with, or were.
     pub dictionaries: u64,
-    /// Bytes of frames, map nodes, chunks of the table and dictionaries that are referred to.
+    /// Bytes of frames, map nodes, chunks of the table and dictionaries with a reference.
     pub live_bytes: Option<u64>,
     /// The length of the segments with anything live.
     pub held_bytes: Option<u64>,
     /// The length of the segments that are free, those included that a snapshot still needs.
     pub free_bytes: Option<u64>,
-    /// The log that opening the store would read.
+    /// Bytes of the log that an opening would read.
     pub log_bytes: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ fn known(value: Option<u64>) -> Value {
     value.map_or(Value::Unknown, Value::Count)
 }
 
-/// What is told of a store.
+/// The fields of a store's statistics.
 pub const STATS_FIELDS: FieldTable<Stats> = FieldTable::new(
     "breakeven_blocks",
     &[
@@ -80,7 +80,7 @@ pub const STATS_FIELDS: FieldTable<Stats> = FieldTable::new(
 );
 
 impl Blocks {
-    /// Returns what the store tells of itself.
+    /// Returns the store's statistics.
     pub fn stats(&self) -> Stats {
         let turn = self.inner.lock_turn();
         let state = self.inner.shared.state();

@@ -1,9 +1,8 @@
-//! The frame table: where each frame lies, and how many addresses show it.
+//! The frame table: the place of each frame, and the number of addresses that show it.
 //!
-//! A tree of chunks with 256 entries each. A chunk lies in the file wherever the last checkpoint put
-//! it, and its parent holds its place; what changed since then is in an overlay, found by number
-//! without walking the tree. Free ids are a stack that runs through the entries of the frames that
-//! are gone.
+//! A tree of chunks with 256 entries each. A chunk lies in the file wherever the last checkpoint put it, and its parent
+//! holds its place. Later changes are in an overlay, found by number without walking the tree. Free ids are a stack
+//! that runs through the entries of the frames that are gone.
 
 use std::sync::Arc;
 
@@ -17,15 +16,15 @@ pub(super) const FANOUT: usize = 256;
 const FANOUT_BITS: u32 = 8;
 /// Frame ids are 32 bits.
 pub(super) const HEIGHT_MAX: u32 = 4;
-/// More than the record of a chunk takes.
+/// A bound on the bytes of a chunk's record.
 pub(super) const CHUNK_RECORD_BYTES: u64 = (FANOUT * ENTRY_BYTES) as u64 + 64;
 /// The bytes of a stored entry.
 pub(super) const ENTRY_BYTES: usize = 12;
 
-/// A frame's place and the count of those who refer to it; a count of 0 is a free id.
+/// A frame's place and the count of its references; a count of 0 is a free id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Where it lies; of a free id, the next free one.
+    /// Its place; for a free id, the next free one.
     pub(super) place: Place,
     /// Saturates: a frame with 2^32 - 1 is never freed.
     pub(super) references: u32,
@@ -82,10 +81,10 @@ impl Chunk {
     }
 }
 
-/// The table as one state of the store has it.
+/// The table of one state of the store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// Where the highest chunk lies; it has the level `height` - 1.
+    /// The place of the highest chunk, which has the level `height` - 1.
     pub(super) root: Place,
     pub(super) height: u32,
     /// The id above all that were ever given, less one: ids begin at 1.
@@ -100,7 +99,7 @@ fn key(level: u32, number: u32) -> u32 {
     level << 24 | number
 }
 
-/// Returns the entry of a frame in the leaf that is its own; one that is not there is free.
+/// Returns the entry of a frame in its own leaf. A missing entry is free.
 fn entry_of(leaf: Option<&Chunk>, id: u32) -> Entry {
     match leaf {
         Some(Chunk::Leaf(entries)) => {
@@ -123,7 +122,7 @@ impl Table {
         }
     }
 
-    /// Returns the levels that all ids given so far need.
+    /// Returns the number of levels for all ids given so far.
     fn needed_height(&self) -> u32 {
         let mut height = 1;
         while height < HEIGHT_MAX && self.next_frame.saturating_sub(1) >> (FANOUT_BITS * height) > 0
@@ -166,13 +165,13 @@ impl Table {
         file.chunk(place, level, number, segments).map(Some)
     }
 
-    /// Returns the entry of a frame; of an id that was never given, the empty one.
+    /// Returns the entry of a frame. An id that was never given has the empty one.
     pub(super) fn get(&self, id: u32, file: &StoreFile, segments: &Segments) -> Result<Entry> {
         let leaf = self.chunk(0, id >> FANOUT_BITS, file, segments)?;
         Ok(entry_of(leaf.as_deref(), id))
     }
 
-    /// Returns the places of frames, none of the frame 0; a chunk is looked for once for neighbours.
+    /// Returns the places of frames, none for frame 0. Neighbours share one look for their chunk.
     pub(super) fn places(
         &self,
         ids: &[u32],
@@ -215,7 +214,7 @@ impl Table {
         Ok(())
     }
 
-    /// Sees to it that a chunk is among the changed ones.
+    /// Makes a chunk one of the changed ones.
     pub(super) fn touch(
         &mut self,
         level: u32,
@@ -237,7 +236,7 @@ impl Table {
         Ok(())
     }
 
-    /// Sees to it that a chunk is among the changed ones if it lies at `place`.
+    /// Makes a chunk one of the changed ones if it lies at `place`.
     pub(super) fn touch_at(
         &mut self,
         level: u32,
@@ -263,7 +262,7 @@ impl Table {
         self.chunk(0, number, file, segments)
     }
 
-    /// Returns where all chunks lay at the last checkpoint.
+    /// Returns the places of all chunks at the last checkpoint.
     pub(super) fn stored_places(
         &self,
         file: &StoreFile,
@@ -291,7 +290,7 @@ impl Table {
         Ok(places)
     }
 
-    /// Returns more bytes than all chunks take.
+    /// Returns a bound on the bytes of all chunks.
     pub(super) fn bytes_max(&self) -> u64 {
         let entries = u64::from(self.next_frame);
         let leaves = entries / FANOUT as u64 + 1;
@@ -303,7 +302,7 @@ impl Table {
         entries * ENTRY_BYTES as u64 + leaves * 64 + above
     }
 
-    /// Returns how many chunks changed.
+    /// Returns the number of changed chunks.
     pub(super) fn changed_count(&self) -> usize {
         self.changed.len()
     }
@@ -349,7 +348,7 @@ impl Table {
         Ok(id)
     }
 
-    /// Gives the id of a frame back to which nobody refers any more.
+    /// Gives back the id of a frame without references.
     pub(super) fn free(&mut self, id: u32, file: &StoreFile, segments: &Segments) -> Result<()> {
         let next = Place::from_stored(self.free_head.into()).expect("32 bits");
         let entry = Entry {
@@ -361,8 +360,8 @@ impl Table {
         Ok(())
     }
 
-    /// Hands every changed chunk to `write`, children first, and takes the place it returns; `write`
-    /// also hears the place that the chunk had before.
+    /// Hands every changed chunk to `write`, children first, and takes the place it returns. `write` also hears the
+    /// chunk's place before.
     pub(super) fn write_out(
         &mut self,
         file: &StoreFile,
@@ -411,7 +410,7 @@ impl Table {
         Ok(())
     }
 
-    /// Returns where a chunk lay at the last checkpoint.
+    /// Returns the place of a chunk at the last checkpoint.
     fn place_of(
         &self,
         level: u32,

@@ -1,7 +1,7 @@
 //! A transaction: changes that become visible together, or not at all.
 //!
-//! A commit that is to be durable is written, synced, and then shown: to this process, and by a publication in the log,
-//! which needs no sync, to others. Until then it can be taken back: padding takes its place.
+//! A commit that is to be durable is written, synced, and then shown: to this process at once, and to others by a
+//! publication in the log, which needs no sync. Until then it can be taken back: padding takes its place.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,34 +22,34 @@ use crate::codec::Decoder;
 use crate::error::{Error, Result};
 use crate::storage::record::{ALIGNMENT_BYTES, Label, Placed, parse, record_bytes};
 
-/// Operations are written as a record of their own above this, so that a commit stays short.
+/// Above this many bytes operations are written as a record of their own, so that a commit stays short.
 const OPERATIONS_BYTES: usize = 2 << 10;
-/// A checkpoint is due as well once what changed in memory comes to so many times the log that makes one due: a record that
+/// A checkpoint is due as well once the changes in memory reach so many times the log that makes one due. A record that
 /// frees many blocks is short.
 const CHANGED_PER_LOG: u64 = 4;
 
-/// When a transaction is there after a crash.
+/// The time from which on a transaction survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// When the commit has returned.
     Durable,
-    /// When a later durable one, or a sync, has returned; until then a crash leaves all transactions
-    /// up to some moment, and none behind it.
+    /// When a later durable one, or a sync, has returned. Until then a crash leaves all transactions up to some moment,
+    /// and none behind it.
     Lazy,
 }
 
-/// A block as it will be stored, encoded before its transaction begins: by several threads side by side, none of which
-/// has the turn to write.
+/// A block as it will be stored, encoded before its transaction begins. Several threads may encode blocks side by side,
+/// without the turn to write.
 #[derive(Debug, Default)]
 pub struct EncodedBlock {
-    /// How much of it there is before the zeros at its end.
+    /// Its bytes before the zeros at its end.
     used_bytes: usize,
     /// `None` if it is to be stored as it is.
     stored: Option<(Decoder, Vec<u8>)>,
 }
 
-/// How a block is to be encoded before its transaction begins, or beside it: choosing is quick and is done for one block
-/// behind the other, so that the same blocks are stored in the same way, and the work by any thread.
+/// The chosen encoding of a block, before its transaction begins or beside it. Choosing is quick, and is done for one
+/// block behind the other, so that the same blocks are stored in the same way. Any thread may do the work.
 #[derive(Debug, Default)]
 pub struct ChosenEncoding(Chosen);
 
@@ -108,16 +108,16 @@ fn subject_of<'a>(block: &'a [u8], (volume, index): (u32, u64), state: &'a State
     }
 }
 
-/// What does not save a record's unit is not worth decoding.
+/// An encoding that does not save a record's unit is not worth its decoding.
 fn limit_of(block: &[u8]) -> usize {
     block.len().saturating_sub(ALIGNMENT_BYTES)
 }
 
-/// A commit that lies in the log and that nobody sees.
+/// A commit in the log that nobody sees.
 struct Written {
     number: u64,
     placed: Placed,
-    /// Whether it is to be synced before it is shown.
+    /// Whether it must be synced before it is shown.
     is_durable: bool,
     is_synced: bool,
     /// The name of its coordinator, empty without one.
@@ -131,12 +131,12 @@ pub struct Transaction {
     writer: Option<Box<Writer>>,
     pub(super) state: State,
     live: LiveChanges,
-    /// What room it leaves to others.
+    /// The room that it leaves to others.
     pub(super) leaves: Leaves,
     has_blocks: bool,
-    /// What is to die behind it.
+    /// Bytes that will die behind it.
     dying_bytes: u64,
-    /// What it leaves of the room for what frees, beside what [`Leaves::Cleaning`] does.
+    /// The part of the reserve for transactions that free which it leaves, beside the room of [`Leaves::Cleaning`].
     left_bytes: u64,
     /// The checksums of the records so far.
     checksums: Vec<u32>,
@@ -145,7 +145,7 @@ pub struct Transaction {
     is_changed: bool,
     written: Option<Written>,
     failure: Option<Error>,
-    /// What of the blocks' encoding the commit's sync still hides.
+    /// The rest of the blocks' encoding time that the commit's sync still hides.
     hidden: Hidden,
 }
 
@@ -172,8 +172,9 @@ impl Transaction {
         }
     }
 
-    /// Returns how much room is to be made before this transaction: there is less than it leaves to others, in the file and on
-    /// the host, and more may be made. `bytes` are those that it will write; a little is for who does not know.
+    /// Returns how much room to make before this transaction. There is less than it leaves to others, in the file and
+    /// on the host, and more may be made. `bytes` are those that it will write; a little is for callers that do not
+    /// know.
     pub(super) fn wanted_room(&mut self, bytes: u64) -> Option<u64> {
         let least_bytes = self.writer().log.next_segment_bytes();
         let refused_bytes = std::mem::take(&mut self.writer().log.refused_bytes);
@@ -190,7 +191,7 @@ impl Transaction {
         writer.is_futile(&self.state)
     }
 
-    /// Returns what can be written without asking the host for room.
+    /// Returns the bytes that can be written without asking the host for room.
     pub(super) fn room_inside(&mut self) -> u64 {
         let writer = self.writer.as_mut().expect("a running transaction");
         writer.log.recount();
@@ -198,8 +199,8 @@ impl Transaction {
         writer.log.room_inside().saturating_sub(kept_bytes)
     }
 
-    /// Returns whether the transaction can only be committed by the room that is kept for what frees: it must then free more than
-    /// it writes, by itself or as [`Transaction::will_free`] promises.
+    /// Returns whether the transaction can only be committed within the reserve for transactions that free. It must
+    /// then free more than it writes, by itself or as [`Transaction::will_free`] promises.
     pub fn must_free(&mut self) -> bool {
         let commit_bytes = 2 * OPERATIONS_BYTES as u64;
         self.leaves != Leaves::All || self.keep_room(commit_bytes, 0).is_err()
@@ -210,7 +211,7 @@ impl Transaction {
         self.dying_bytes = bytes;
     }
 
-    /// Returns what the record of a block takes, 0 for a hole.
+    /// Returns the bytes of a block's record, 0 for a hole.
     ///
     /// # Errors
     /// As [`Transaction::size_blocks`], and those of reading the map.
@@ -225,7 +226,7 @@ impl Transaction {
         self.state.commit
     }
 
-    /// Reads a block as the transaction sees it; returns the bytes that its record takes, none for a hole.
+    /// Reads a block as the transaction sees it. Returns the bytes of its record, 0 for a hole.
     ///
     /// # Errors
     /// As [`super::Snapshot::read`].
@@ -258,7 +259,7 @@ impl Transaction {
         Ok(self.state.frame(&volume, index, &self.inner.file)? != 0)
     }
 
-    /// Returns how many blocks a volume has.
+    /// Returns the number of blocks of a volume.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such volume, as all that take one.
@@ -274,9 +275,9 @@ impl Transaction {
     /// Writes a block; the volume grows if it lies behind its end.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `block` is not one block or the index is 2^40 or more, [`Error::Limit`] if
-    /// there is no room for it, and those of writing what does not fit in memory. After an error other
-    /// than the first the transaction can only be dropped.
+    /// [`Error::Invalid`] if `block` is not one block or the index is 2^40 or more. [`Error::Limit`] if there is no
+    /// room for it. Those of writing the parts that do not fit in memory. After an error other than the first the
+    /// transaction can only be dropped.
     pub fn write(&mut self, volume: u32, index: u64, block: &[u8]) -> Result<()> {
         self.check_block(volume, index, block)?;
         let inner = Arc::clone(&self.inner);
@@ -350,7 +351,7 @@ impl Transaction {
         self.work().set_place(id, place)
     }
 
-    /// Makes the block `to` show what `from` shows now; writing either does not change the other.
+    /// Makes the block `to` show the present content of `from`. Writing either does not change the other.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the blocks differ in length.
@@ -391,7 +392,7 @@ impl Transaction {
         })
     }
 
-    /// Notes a few bytes under a key of the caller's; no bytes forget the key.
+    /// Notes a few bytes under a key of the caller's. An empty slice removes the key.
     ///
     /// # Errors
     /// [`Error::Limit`] above 1 KiB, or above 2 MiB of all notes.
@@ -422,14 +423,14 @@ impl Transaction {
         Ok(volume)
     }
 
-    /// Makes a volume that shows what `volume` shows now; returns its number.
+    /// Makes a volume that shows the present content of `volume`. Returns its number.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such volume.
     ///
     /// # Cost
-    /// One entry of the volume list, at any size. What either volume changes later is copied then, a node
-    /// of the map at a time.
+    /// One entry of the volume list, at any size. A later change of either volume copies the changed part, a node of
+    /// the map at a time.
     pub fn clone_volume(&mut self, volume: u32) -> Result<u32> {
         self.state.volume(volume)?;
         let to = self.state.next_volume;
@@ -452,9 +453,9 @@ impl Transaction {
     /// Ends the transaction; returns its number, or that of the one before if nothing was changed.
     ///
     /// # Errors
-    /// [`Error::Limit`] if there is no room, when nothing has happened; those of writing and syncing, after which this
-    /// handle refuses all changes. The transaction is then taken back, and found by nobody; where that fails too, it may
-    /// be found when the store is opened again.
+    /// [`Error::Limit`] if there is no room; nothing has happened then. Those of writing and syncing, after which this
+    /// handle refuses all changes. The transaction is then taken back, and nobody sees it. Where that fails too, the
+    /// next opening may find it.
     pub fn commit(mut self, durability: Durability) -> Result<u64> {
         match durability {
             Durability::Durable => {
@@ -471,8 +472,8 @@ impl Transaction {
         self.publish()
     }
 
-    /// Writes the commit, which nobody sees before [`Transaction::publish`]; until then dropping the transaction takes it
-    /// back. Nothing can be changed any more.
+    /// Writes the commit, which nobody sees before [`Transaction::publish`]; until then dropping the transaction takes
+    /// it back. Nothing can be changed any more.
     ///
     /// # Errors
     /// As [`Transaction::commit`].
@@ -480,9 +481,9 @@ impl Transaction {
         self.prepare_with(&[])
     }
 
-    /// As [`Transaction::prepare`], for one part of a transaction over several files: if this process dies before it
-    /// publishes, the commit is there for whoever opens the store when the file of this name is gone, and not before
-    /// ([`Blocks::end_unpublished`](super::Blocks::end_unpublished)). No name is no such file.
+    /// As [`Transaction::prepare`], for one part of a transaction over several files. `coordinator` names a file. If
+    /// this process dies before it publishes, the commit counts for later openings when that file is gone, and not
+    /// before ([`Blocks::end_unpublished`](super::Blocks::end_unpublished)). No name is no such file.
     ///
     /// # Errors
     /// As [`Transaction::commit`], and [`Error::Invalid`] for a name of more than 1 KiB.
@@ -498,16 +499,16 @@ impl Transaction {
         }
     }
 
-    /// Returns the name of the coordinator of what was prepared, if it has one.
+    /// Returns the name of the prepared commit's coordinator, if it has one.
     pub fn coordinator(&self) -> Option<&[u8]> {
         let written = self.written.as_ref()?;
         (!written.coordinator.is_empty()).then_some(&written.coordinator)
     }
 
-    /// Takes back what was prepared, as dropping the transaction does, and tells whether that is durable.
+    /// Takes the prepared commit back, as dropping the transaction does, and reports whether that is durable.
     ///
     /// # Errors
-    /// Those of writing and syncing, after which the commit may be found when the store is opened again.
+    /// Those of writing and syncing, after which the next opening may find the commit.
     pub fn abort(mut self) -> Result<()> {
         self.take_back()
     }
@@ -517,7 +518,7 @@ impl Transaction {
         self.written.is_some()
     }
 
-    /// Makes durable what was prepared, and all before it.
+    /// Makes the prepared commit durable, and all before it.
     ///
     /// # Errors
     /// Those of the sync, as for [`Transaction::commit`].
@@ -528,20 +529,20 @@ impl Transaction {
             (Ok(()), None) => {}
             (Err(error), _) => {
                 self.failure = Some(error.duplicate());
-                // The failure itself is what matters.
+                // The failure itself matters more.
                 let _ = self.take_back();
             }
         }
         self.inner.watch(synced)
     }
 
-    /// Returns whether what was prepared was made durable.
+    /// Returns whether the prepared commit was made durable.
     pub fn is_durable(&self) -> bool {
         self.written.as_ref().is_some_and(|it| it.is_synced)
     }
 
-    /// Shows what was prepared; returns its number, or that of the transaction before if nothing was changed. Whether it
-    /// was synced is the caller's to see to.
+    /// Shows the prepared commit. Returns its number, or that of the transaction before if nothing was changed. Whether
+    /// it was synced is the caller's to see to.
     ///
     /// # Errors
     /// As [`Transaction::prepare`], before which it failed.
@@ -565,7 +566,7 @@ impl Transaction {
             || state.changed_bytes() >= CHANGED_PER_LOG.saturating_mul(due_bytes)
             || writer.is_short_of_room(&state);
         if is_due && inner.check().is_ok() {
-            // The transaction is there. What went wrong is told to the next one.
+            // The transaction is there. The next transaction gets the error.
             let _ = inner.checkpoint(writer);
         }
         Ok(number)
@@ -613,7 +614,7 @@ impl Transaction {
         self.inner.watch(flushed)
     }
 
-    /// Shows this process what the commit that was written made; returns its number.
+    /// Shows this process the content of the written commit. Returns its number.
     pub(super) fn show(&mut self) -> Result<u64> {
         let written = self.written.take().expect("a commit that was written");
         let inner = Arc::clone(&self.inner);
@@ -630,7 +631,7 @@ impl Transaction {
         inner.watch(counted).map(|()| written.number)
     }
 
-    /// Takes back the commit that was written, if any.
+    /// Takes back the written commit, if any.
     fn take_back(&mut self) -> Result<()> {
         let Some(written) = &self.written else {
             return Ok(());
@@ -661,7 +662,7 @@ impl Transaction {
         }
     }
 
-    /// Passes a result on; after a failure half of a change may have been made.
+    /// Passes a result on. After a failure half of a change may have been made.
     fn watch(&mut self, result: Result<()>) -> Result<()> {
         self.is_changed = true;
         if let Err(error) = &result {
@@ -683,7 +684,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes down the operations that come before the next block.
+    /// Writes the operations that come before the next block.
     fn flush_operations(&mut self) -> Result<()> {
         let operations = std::mem::take(&mut self.operations);
         if operations.is_empty() {
@@ -712,8 +713,8 @@ impl Transaction {
         Ok(place_of(&placed))
     }
 
-    /// Sees to it that there is room for a record, and leaves to others what it must: less where the host has no more, in the
-    /// hope that the transaction frees more than it writes.
+    /// Ensures room for a record, beside the room that the transaction leaves to others. It leaves less where the host
+    /// has no more, in the hope that the transaction frees more than it writes.
     fn make_sure(&mut self, parts: &[&[u8]]) -> Result<()> {
         let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
         let needed_bytes = record_bytes(body_bytes as u64) + PUBLICATION_ROOM_BYTES;
@@ -734,8 +735,8 @@ impl Transaction {
         .inspect_err(|_| self.note_refusal(needed_bytes))
     }
 
-    /// Returns what a transaction leaves to the next one of the room for what frees: a quarter of a share, or one that is refused
-    /// would leave none.
+    /// Returns the part of the reserve for transactions that free which a transaction leaves to the next one. It is a
+    /// quarter of a share, or a refused one would leave none.
     fn left_of_share(&mut self) -> u64 {
         let (leaves, state) = (self.leaves, self.state.clone());
         let writer = self.writer();
@@ -748,13 +749,13 @@ impl Transaction {
         }
     }
 
-    /// Notes what a transaction would have taken that finds no room.
+    /// Notes the bytes of a transaction that finds no room.
     fn note_refusal(&mut self, needed_bytes: u64) {
         let added_bytes: i64 = self.live.values().map(|change| change.max(&0)).sum();
         self.writer().log.refused_bytes = added_bytes.unsigned_abs() + needed_bytes;
     }
 
-    /// Sees to it that there is room for a record, for others behind it, and for what the transaction leaves.
+    /// Ensures room for a record, for others behind it, and for the room that the transaction leaves.
     pub(super) fn keep_room(&mut self, record_bytes: u64, others_bytes: u64) -> Result<()> {
         let writer = self.writer.as_mut().expect("a running transaction");
         writer.log.kept_bytes =
@@ -762,7 +763,7 @@ impl Transaction {
         writer.log.make_sure(record_bytes)
     }
 
-    /// Refuses a transaction that took of the room for what frees, and does not free more than it writes.
+    /// Refuses a transaction that used the reserve for transactions that free, and does not free more than it writes.
     fn check_freed(&mut self) -> Result<()> {
         let change: i64 = self.live.values().sum();
         let added_bytes = change.saturating_sub_unsigned(self.dying_bytes);
@@ -772,7 +773,7 @@ impl Transaction {
         }
         let log = &self.writer().log;
         let file_bytes = log.file_bytes();
-        // As the host said it, where it did.
+        // With the host's own words, where it refused.
         let refused = log.refusal.as_ref().map(Error::duplicate);
         let refused = refused.unwrap_or(Error::Limit {
             what: "block store",
@@ -787,9 +788,9 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        // A call that panicked may panic again: what it left is as if the process had died.
+        // A call that panicked may panic again. The open transaction is as if the process had died.
         if !std::thread::panicking() {
-            // Whoever wants to know calls `abort`.
+            // A caller that wants to know calls `abort`.
             let _ = self.take_back();
         }
         if let Some(mut writer) = self.writer.take() {

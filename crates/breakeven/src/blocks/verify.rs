@@ -1,4 +1,4 @@
-//! Looking at everything: every map, every frame, every count of references, every segment's live bytes.
+//! A full verification: every map, every frame, every count of references, every segment's live bytes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,15 +9,15 @@ use super::table::{Chunk, Entry, FANOUT};
 use super::{Blocks, Turn};
 use crate::error::{Error, Result};
 
-/// As many faults are told one by one.
+/// The most faults that are listed one by one.
 const FAULTS_MAX: usize = 100;
-/// The caller hears of its progress after as many frames.
+/// The number of frames between two calls of the caller's progress.
 const PROGRESS_FRAMES: u64 = 256;
 
-/// What a verification saw.
+/// The findings of a verification.
 #[derive(Debug, Default)]
 pub struct Verified {
-    /// The number of the last transaction in the state that was verified.
+    /// The number of the last transaction in the verified state.
     pub commit: u64,
     /// Addresses of all volumes that are no holes.
     pub mapped_blocks: u64,
@@ -35,9 +35,9 @@ pub struct Verified {
     pub has_compared_live: bool,
     /// Blocks that could not be read, each of which is a fault.
     pub broken_blocks: u64,
-    /// How much is wrong.
+    /// The number of faults.
     pub fault_count: u64,
-    /// What is wrong, the first hundred.
+    /// The faults, the first hundred.
     pub faults: Vec<Error>,
 }
 
@@ -65,12 +65,12 @@ impl Verified {
 }
 
 impl Blocks {
-    /// Reads and decodes every block of the newest state, and counts again who refers to it and how much of
-    /// each segment is live. Others read and write meanwhile. `progress` hears how many of how many ids it
-    /// has seen, and stops it by `false`.
+    /// Reads and decodes every block of the newest state. Counts its references and the live bytes of each segment
+    /// again. Others read and write meanwhile. `progress` hears how many of how many ids it has seen, and stops it by
+    /// `false`.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if it was stopped. What is wrong is in the result.
+    /// [`Error::Interrupted`] if it was stopped. The faults are in the result.
     ///
     /// # Cost
     /// All maps and all blocks are read once; 8 bytes of memory or a few more for each frame.
@@ -88,8 +88,8 @@ impl Blocks {
     }
 }
 
-/// Reads and decodes every block of a state, and counts again who refers to it and, where that is told, how much of each
-/// segment is live.
+/// Reads and decodes every block of a state. Counts its references again and, where `live` is given, the live bytes of
+/// each segment.
 pub(super) fn verify_state(
     file: &StoreFile,
     state: &State,
@@ -126,7 +126,7 @@ pub(super) fn verify_state(
     Ok(verified)
 }
 
-/// Who refers to a frame, as the maps say.
+/// A frame's references, by the maps.
 #[derive(Clone, Copy, Default)]
 struct Referred {
     count: u32,
@@ -140,13 +140,13 @@ struct Verifier<'a> {
     state: &'a State,
     references: HashMap<u32, Referred>,
     live: BTreeMap<usize, u64>,
-    /// Ids with references, as the table says.
+    /// Ids with references, by the table.
     used_ids: u64,
     verified: Verified,
 }
 
 impl Verifier<'_> {
-    /// Walks all maps; a node that several refer to is walked once.
+    /// Walks all maps. A node with several references is walked once.
     fn maps(&mut self) {
         let volumes = self.state.volumes.clone();
         for volume in volumes.values() {
@@ -212,7 +212,7 @@ impl Verifier<'_> {
                 return Err(Error::Interrupted);
             }
         }
-        // What is left has no entry.
+        // The remaining ones have no entry.
         let left = std::mem::take(&mut self.references);
         for (id, referred) in left {
             (self.verified).check(
@@ -300,7 +300,7 @@ impl Verifier<'_> {
     fn free_ids(&mut self) {
         let table = &self.state.table;
         let (mut free, mut next) = (0u64, table.free_head);
-        // A circle is noticed before it was walked three times: one of its ids is marked when it has a power of two
+        // A circle is noticed before it was walked three times: one of its ids is marked when a power of two stands
         // behind it (Brent 1980).
         let mut marked = 0;
         while next != 0 && next != marked {
