@@ -131,7 +131,7 @@ fn a_default_list_of_the_target_does_not_stay() {
     }
 }
 
-/// Commits the newest snapshot once more as it was written before attributes were kept.
+/// Commits the newest snapshot once more, as an earlier version wrote it: without attributes.
 fn as_of_before(vault: &mut Vault) -> u64 {
     let (_, snapshot) = vault.snapshots().unwrap().pop().expect("a snapshot");
     let pool = pool();

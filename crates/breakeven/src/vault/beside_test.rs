@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// Notes a change that was not made, or not to its end.
+    /// Notes a change that failed or did not end.
     fn note_failure(&self, error: &Error, tree: Option<Tree>) {
         let mut past = self.past();
         match is_killed(error) {
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Checks that all is there that was committed, and nothing else.
+    /// Checks that all committed snapshots are there, and nothing else.
     fn check(self: &Arc<World>) {
         let far = (self.far)(0);
         let vault = Vault::open(far, PASSWORD, Entropy::seeded(0)).unwrap();

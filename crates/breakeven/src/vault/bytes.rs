@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 
 use super::cipher::Id;
 
-/// Reports bytes of a vault that differ from those written.
+/// Reports bytes of a vault that differ from the written ones.
 pub(super) fn fail(
     what: &'static str,
     offset: u64,
@@ -25,7 +25,7 @@ pub(super) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Appends a signed number: small ones are short, whatever their sign.
+/// Appends a signed number: small ones of either sign are short.
 pub(super) fn put_signed(bytes: &mut Vec<u8>, number: i64) {
     put_number(bytes, (number << 1 ^ number >> 63) as u64);
 }

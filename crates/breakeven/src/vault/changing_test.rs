@@ -1,4 +1,4 @@
-//! Files that are changed while they are added, at every moment at which that can be.
+//! Files that change while they are added, at every possible moment.
 //!
 //! A stored file without a mark must equal what the file held at one moment. The changes run in the thread that adds,
 //! between its calls, so a seed reproduces them.
@@ -295,14 +295,14 @@ fn a_file_that_never_settles_is_stored_as_it_was_read_last() {
     let back = target.path().join(path.strip_prefix("/").unwrap());
     let (stored, is) = (fs::read(back).unwrap(), fs::read(&path).unwrap());
     assert!(!stored.is_empty() && is.starts_with(&stored));
-    // Even where nothing else tells that it changed since.
+    // Even where nothing else shows that it changed since.
     let again = vault.add(&pool, &paths, &options(2), &mut |_| ()).unwrap();
     assert_eq!(again.problems.len(), 0, "{again:?}");
     assert_eq!(again.snapshot.files, 1);
     assert_eq!(again.unchanged_files, 0);
 }
 
-/// Files that the system makes up say that they are empty, or as long as a page.
+/// Files that the system makes up state a length of 0, or of a page.
 #[test]
 fn files_without_a_length_are_read_to_their_end() {
     let (_, mut vault) = memory_vault();
@@ -327,7 +327,7 @@ fn files_without_a_length_are_read_to_their_end() {
     assert!(tried > 0, "no file without a length");
 }
 
-/// Copies and rotations of a tree give it other inodes and times of change of them.
+/// Copies and rotations of a tree have other inodes, with other change times.
 #[test]
 fn a_tree_of_other_inodes_is_not_read_if_that_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();

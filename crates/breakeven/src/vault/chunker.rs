@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// The longest chunk that any vault may have.
 pub(super) const CHUNK_BYTES_LIMIT: usize = 4 << 20;
 const CHUNK_BYTES_LEAST: usize = 64;
-/// Bits that the rule is harder by before the mean length, and easier behind it (FastCDC's level 2).
+/// Bits that make the rule harder before the mean length, and easier behind it (FastCDC's level 2).
 const NORMALIZATION_BITS: u32 = 2;
 
 /// How long chunks are.

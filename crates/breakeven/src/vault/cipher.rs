@@ -137,7 +137,7 @@ impl PasswordCost {
         let params = params.map_err(|error| fail("key record", 8, "a cost of Argon2id", error))?;
         let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
         let mut key = Zeroizing::new([0; 32]);
-        // Lanes are made side by side, by threads that are gone afterwards.
+        // Threads that end afterwards make the lanes side by side.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.min(self.lanes as usize));
         let pool = pool
@@ -149,7 +149,7 @@ impl PasswordCost {
     }
 }
 
-/// The key that everything hangs on.
+/// The key from which all others come.
 #[derive(Clone)]
 pub(super) struct MasterKey(Zeroizing<[u8; 32]>);
 
@@ -193,7 +193,7 @@ impl MasterKey {
         Ok(record)
     }
 
-    /// Opens a key record; nothing if the password is another's.
+    /// Opens a key record; nothing if it belongs to another password.
     pub(super) fn unwrap(
         config: &[u8],
         record: &[u8],

@@ -1,4 +1,4 @@
-//! Files that need not be read because another one was: their extents are the same, and shared.
+//! Files that need no read because another one was read: both share all extents.
 //!
 //! Promises: a file counts as a clone only if the other one still lies there unchanged and both lie in the same shared
 //! extents. A file system never changes those in place. The walk checks a clone for changes meanwhile, as it does every
@@ -14,7 +14,7 @@ use crate::storage::extents::shared_extents;
 use super::cipher::Id;
 use super::restore_files::{FIRST_FLAGS, FileState, open_below, state_of};
 
-/// A shorter file is read sooner than its extents are asked for.
+/// Reading a shorter file is faster than asking for its extents.
 const BYTES_LEAST: u64 = 64 << 10;
 /// Files that are remembered: some 200 bytes each.
 const KNOWN_MAX: usize = 1 << 17;
@@ -32,7 +32,7 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Clones {
     known: BTreeMap<Extents, Known>,
-    /// Devices whose file systems tell nothing of extents.
+    /// Devices whose file systems do not report extents.
     mute: BTreeSet<u64>,
 }
 
@@ -61,7 +61,7 @@ impl Clones {
         }
     }
 
-    /// Returns the content of a file that lies in these extents too, as it was read below `root`.
+    /// Returns the content of a file that was read below `root` and shares these extents.
     pub(super) fn find(&mut self, root: &OwnedFd, extents: &Extents) -> Option<Id> {
         let known = self.known.get(extents)?;
         let (name, folders) = known.path.split_last()?;

@@ -78,7 +78,7 @@ pub struct Collected {
     pub written_bytes: u64,
     /// Packs that were deleted.
     pub deleted_packs: u64,
-    /// Packs that nothing needs and that wait, for readers that began before.
+    /// Packs without a use that wait, for readers that began before.
     pub waiting_packs: u64,
     /// The second from which on a collection deletes all of them.
     pub waiting_until: i64,
@@ -125,7 +125,7 @@ impl Vault {
         self.commit(session, Record::Change(state))
     }
 
-    /// Returns which chunks of a merged index are live, and in which order they are met.
+    /// Returns which chunks of a merged index are live, and in which order the marking met them.
     fn mark<'i>(&self, index: &'i Index, progress: &mut dyn FnMut(&Progress)) -> Result<Live<'i>> {
         let mut live = Live {
             marks: Marks::new(index),
@@ -207,7 +207,7 @@ impl Vault {
         })
     }
 
-    /// Reads a frame of a pack, whose head is read with the first of them.
+    /// Reads a frame of a pack; the first one brings the pack's head along.
     fn read_frame_of(
         &self,
         fate: &Fate,
@@ -354,7 +354,7 @@ impl Vault {
         (packs_bytes / ROOM_SHARE).max(index_bytes).min(most)
     }
 
-    /// Deletes the packs that were doomed before the grace time, and then says so.
+    /// Deletes the packs that were doomed before the grace time, and commits that.
     fn delete_doomed(&mut self, now: i64, grace: i64, collected: &mut Collected) -> Result<()> {
         let is_over = |doomed: &Doomed| doomed.until(now, grace) <= now;
         let over: Vec<Id> = (self.state.doomed.iter())

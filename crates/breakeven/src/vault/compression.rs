@@ -188,7 +188,7 @@ impl Picker {
         picker
     }
 
-    /// Makes a picker for a place where putting a pack costs this share of the cost to hold it.
+    /// Makes a picker for a place where putting a pack costs this share of the price to hold it.
     fn new(compression: Compression, request_share: f64) -> Picker {
         let (fixed, preset) = match compression {
             Compression::Fixed(method) => (Some(method), Preset::Default),
@@ -230,7 +230,7 @@ impl Picker {
         }
     }
 
-    /// Returns the method of a frame of deltas for which otherwise this would be picked.
+    /// Returns the method of a frame of deltas that would otherwise get this pick.
     fn delta_method(&self, pick: &Pick) -> Method {
         match (pick.method.codec, pick.method.filter) {
             (Codec::Zstd { level }, Filter::None) if level >= 3 => pick.method,
@@ -367,7 +367,7 @@ impl Picker {
     }
 }
 
-/// A frame is restored once, if ever: its decoding is worth next to nothing beside its bytes.
+/// A frame is restored once, if ever: its decoding costs next to nothing beside its bytes.
 fn life(class: Class, raw_bytes: u64) -> BlockLife {
     BlockLife {
         reads_per_write: Estimate::exact(1.0),

@@ -19,7 +19,7 @@ use super::index::Index;
 use super::pack::{ChunkKind, CompressedFrame, HEAD_BYTES, OpenFrame, PREFIX_BYTES_LIMIT};
 use super::writer::Source;
 
-/// Frames kept decoded, which folders and files near each other share.
+/// Decoded frames that stay in memory; folders and files near each other share them.
 const FRAMES_KEPT: usize = 24;
 /// Levels of lists that the format allows.
 pub(super) const DEPTH_MAX: u8 = 4;
@@ -29,7 +29,7 @@ pub(super) const WHOLE_BYTES_MAX: u64 = 1 << 30;
 pub(super) const FOLDER: &str = "folder";
 /// The longest item: a number and an identity.
 const ITEM_BYTES_MAX: usize = 26;
-/// The item of a list that no chunk stands behind.
+/// The mark of an item without a chunk.
 pub(super) const ZEROS_BIT: u64 = 1;
 /// Added to the depth of a list whose identity skips zeros.
 pub(super) const SKIPS_ZEROS: u8 = 128;
@@ -306,7 +306,7 @@ impl Chunks {
     }
 }
 
-/// Reads a frame by its number in the index. `head` is that of its pack, read where it is not known.
+/// Reads a frame by its number in the index. `head` is its pack's; it is read if it is missing.
 pub(super) fn read_frame(
     far: &dyn FarEnd,
     keys: &Keys,
@@ -379,7 +379,7 @@ impl OpenList {
     }
 }
 
-/// The items of a list, read as they are asked for: of each level no more than one chunk is held.
+/// The items of a list, read on demand: each level holds one chunk at the most.
 struct Items {
     /// Bytes of the content that are not yet handed out.
     left: u64,
@@ -455,7 +455,7 @@ impl Items {
 }
 
 impl Level {
-    /// Takes the next item, if all of it is here: a level is cut into chunks anywhere.
+    /// Takes the next item, if all of it is here: a level is cut into chunks at any byte.
     fn next(&mut self) -> Result<Option<Item>> {
         let mut reader = Reader::new("list", &self.bytes[self.at..]);
         let left = reader.left();
@@ -463,7 +463,7 @@ impl Level {
             Err(_) if left < ITEM_BYTES_MAX => return Ok(None),
             item => item?,
         };
-        // One of no bytes could be repeated without end.
+        // An item of no bytes could be repeated without end.
         if let Item::Zeros(0) | Item::Chunk { length: 0, .. } = item {
             return Err(reader.wrong("some bytes", "an item of none"));
         }
@@ -495,7 +495,7 @@ fn read_item(reader: &mut Reader<'_>) -> Result<Item> {
     })
 }
 
-/// A content that is read as a file is: from its start, and again if asked.
+/// A content that is read like a file: from its start, and again on demand.
 pub(super) struct ContentSource<'c> {
     chunks: &'c mut Chunks,
     index: &'c Index,
@@ -599,7 +599,7 @@ impl Source for ContentSource<'_> {
     }
 }
 
-/// Refuses a folder that is longer than a reader takes.
+/// Refuses a folder longer than a reader accepts.
 ///
 /// # Errors
 /// [`Error::Limit`] of a [`FOLDER`].

@@ -55,7 +55,7 @@ fn original_name(copy: &str) -> Option<String> {
     }
 }
 
-/// Reads from an object, and from its copy where that one is damaged, which is then noted.
+/// Reads from an object. If it is damaged, reads from its copy and notes the damage.
 pub(super) fn read_either<T>(
     object: &str,
     damages: &DamageLog,
@@ -82,8 +82,7 @@ pub(super) struct FrameReader<'r> {
 }
 
 impl FrameReader<'_> {
-    /// Reads the frame that takes these bytes of a pack. `head` is that of the pack once a frame of it
-    /// was read, and is read before.
+    /// Reads the frame at these bytes of a pack. `head` is the pack's, once a frame of it was read.
     pub(super) fn frame(
         &self,
         pack: &PackPlace,
@@ -126,7 +125,7 @@ impl Vault {
         Ok(names.filter_map(epoch_of).collect())
     }
 
-    /// Puts an object that is gone again as its copy is; says whether that one is whole.
+    /// Puts a missing object again as its copy is; says whether the copy is whole.
     pub(super) fn put_back(&self, object: &str) -> Result<bool> {
         let Some(bytes) = self.whole_bytes(object, &copy_name(object))? else {
             return Ok(false);
@@ -206,7 +205,7 @@ impl Vault {
         Ok(mended)
     }
 
-    /// Returns the objects that lie once though they have a copy in a vault of today, and are whole.
+    /// Returns whole objects that lie once, though they have a copy in a vault of today.
     pub(super) fn lying_once(&self) -> Result<Vec<String>> {
         let listed = self.far.list(COPIES)?;
         let copies: BTreeSet<String> = listed.into_iter().map(|it| it.name).collect();

@@ -22,7 +22,7 @@ use super::verify::DEPTH_MAX;
 use super::writer::{Writer, WriterOptions};
 use super::{Progress, Vault};
 
-/// Contents copied in one run whose identities in both vaults are kept: 48 bytes and some each.
+/// Contents copied in one run whose identities in both vaults are remembered: a little over 48 bytes each.
 const KNOWN_MAX: usize = 1 << 20;
 
 /// The counts of a copy.
@@ -30,7 +30,7 @@ const KNOWN_MAX: usize = 1 << 20;
 pub struct Copied {
     /// The numbers of snapshots in the source and in the target.
     pub snapshots: Vec<(u64, u64)>,
-    /// Snapshots of the source that the target has already.
+    /// Snapshots of the source that the target had already.
     pub present: Vec<u64>,
     /// Snapshots that cannot be read whole, and why.
     pub problems: Vec<(u64, String)>,
@@ -109,7 +109,7 @@ impl Vault {
         Ok(copied)
     }
 
-    /// Returns the snapshot here that another vault's is or was copied to.
+    /// Returns the snapshot here that is the counterpart of another vault's: a copy of it, or its source.
     fn counterpart(&self, theirs: &Snapshot) -> Result<Option<(u64, Snapshot)>> {
         let is_same = |ours: &Snapshot| {
             (ours.begun, &ours.host, &ours.paths) == (theirs.begun, &theirs.host, &theirs.paths)
@@ -118,7 +118,7 @@ impl Vault {
         Ok(ours.into_iter().find(|(_, snapshot)| is_same(snapshot)))
     }
 
-    /// Returns the newest snapshot of the source of the same host and paths that is here, as it is there and here.
+    /// Returns the newest snapshot of the source with the same host and paths that is here too, as both vaults have it.
     fn copied_before(
         &self,
         source: &Vault,

@@ -35,7 +35,7 @@ fn vault() -> Vault {
     Vault::init(far, options, PASSWORD, COST, Entropy::seeded(1)).unwrap()
 }
 
-/// Files of bytes that nothing shortens.
+/// Files of incompressible bytes.
 fn tree(random: &mut Rng, files: u8) -> Tree {
     let mut content = || {
         (0..random.usize(3000..60_000))
@@ -45,7 +45,7 @@ fn tree(random: &mut Rng, files: u8) -> Tree {
     (0..files).map(|at| (vec![b'a' + at], content())).collect()
 }
 
-/// A version of it, in which a byte of each few thousand is another.
+/// A version of it; one byte in a few thousand differs.
 fn edited(tree: &Tree, random: &mut Rng) -> Tree {
     let mut edited = tree.clone();
     for bytes in edited.values_mut() {
@@ -57,7 +57,7 @@ fn edited(tree: &Tree, random: &mut Rng) -> Tree {
     edited
 }
 
-/// Returns the chunks that are deltas and are found as such; each has its base, which is none.
+/// Returns the chunks that are found as deltas. Each has its base, and no base is a delta.
 fn deltas(vault: &Vault) -> Vec<ChunkEntry> {
     let index = vault.index(u64::MAX).unwrap();
     let (mut deltas, mut number) = (Vec::new(), 0);

@@ -120,7 +120,7 @@ fn collected_and_fresh(has_deltas: bool) -> [Vault; 2] {
     }
     let mut collected = vault(has_deltas);
     let whole = add(&mut collected, source.path());
-    // Of some folders much goes, of others little.
+    // Much of some folders goes, and little of others.
     for at in 0..FOLDERS {
         for file in 0..FILES {
             let path = source.path().join(format!("{at:02}/{file:02}"));

@@ -1,4 +1,5 @@
-//! The seam between a vault and where its objects lie: names that are free are put once, read, listed and deleted.
+//! The seam between a vault and the place of its objects: objects are put once under free names, read, listed and
+//! deleted.
 //!
 //! Two things stand behind it: a folder ([`FolderEnd`](super::FolderEnd)), and a store of objects that answers requests
 //! ([`ObjectsEnd`](super::ObjectsEnd)). Nothing is assumed of either beyond the promises of the methods: no renames, no
@@ -20,7 +21,7 @@ pub enum Put {
 pub struct Listed {
     /// The name below the folder that was listed.
     pub name: String,
-    /// Its size, where the listing says it for nothing.
+    /// Its size, where the listing gives it at no cost.
     pub size_bytes: Option<u64>,
 }
 
@@ -62,7 +63,7 @@ pub trait FarEnd: Send + Sync {
     /// [`crate::Error::Limit`] for a longer one, and those of the medium.
     fn read(&self, name: &str, most_bytes: u64) -> Result<Vec<u8>>;
 
-    /// Reads a part of an object, which must have all of it.
+    /// Reads a part of an object; the object must have all of it.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] where the object is shorter, and those of the medium.
@@ -115,7 +116,7 @@ pub trait FarEnd: Send + Sync {
         0
     }
 
-    /// Keeps so much room aside, as far as there is any: see [`FarEnd::use_kept_room`]. Nothing hangs on it.
+    /// Keeps so much room aside, as far as there is any: see [`FarEnd::use_kept_room`]. Nothing depends on it.
     fn keep_room(&self, _size_bytes: u64) {}
 
     /// Lets the room kept aside be used once there is no other; for changes that give some back.

@@ -10,7 +10,7 @@ use super::cipher::Id;
 
 /// The longest name, as on all Linux file systems.
 pub(super) const NAME_BYTES_MAX: usize = 255;
-/// The longest target of a symbolic link, as the system takes it.
+/// The longest target of a symbolic link that the system accepts.
 const TARGET_BYTES_MAX: usize = 4096;
 /// The least bytes of a stamp.
 const STAMP_BYTES: usize = 3;

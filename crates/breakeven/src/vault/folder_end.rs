@@ -1,8 +1,8 @@
 //! The far end of a vault in a folder: objects that appear whole under names that are free.
 //!
 //! Promises: when [`FarEnd::put`] returns, the object is durable with its name, or was there before. An object is
-//! written under another name in its folder, synced, published, and the folder synced. After a failure in
-//! any of that, this far end refuses to change anything until the vault is opened again.
+//! written under another name in its folder, synced, published, and the folder synced. After a failure in any step,
+//! this far end refuses all changes until the vault is opened again.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -58,7 +58,7 @@ enum Room {
     /// It stays.
     #[default]
     Kept,
-    /// It goes when there is no other.
+    /// It goes when there is no other room.
     Usable,
     /// It went.
     Used,
@@ -136,7 +136,7 @@ impl FolderEnd {
         match written.and_then(|()| file.sync()) {
             Ok(()) => Ok(temporary),
             Err(error) => {
-                // Its part of the room is wanted.
+                // The room that it took is needed.
                 let _ = self.storage.unlink(&temporary);
                 Err(error)
             }

@@ -20,7 +20,7 @@ use crate::storage::{images, is_zero};
 use super::cipher::{Id, Keys};
 use super::reading::moments;
 
-/// Bytes of a part: a power of two, as BLAKE3's tree wants it. The format has it.
+/// Bytes of a part: a power of two, as BLAKE3's tree needs it, and fixed by the format.
 const PART_BYTES: u64 = 1 << 20;
 
 /// The identity of a content that has a list.
@@ -110,12 +110,12 @@ pub(super) struct ContentHasher {
     filled_bytes: u64,
     /// Whether all of it is zeros so far; zeros are not hashed.
     is_blank: bool,
-    /// Whether parts may be skipped: not in the identities of before.
+    /// Whether parts may be skipped: not in the identities of earlier vaults.
     skips_zeros: bool,
 }
 
 impl ContentHasher {
-    /// `skips_zeros` is false for a list of before, which does not say so.
+    /// `skips_zeros` is false for a list of an earlier vault, which does not say so.
     pub(super) fn new(keys: &Arc<Keys>, skips_zeros: bool) -> ContentHasher {
         ContentHasher {
             parts: Parts::new(keys),
@@ -146,7 +146,7 @@ impl ContentHasher {
         while count > 0 {
             self.end_full_part();
             if self.is_blank && self.filled_bytes == 0 && count > PART_BYTES {
-                // However many, all but the last are ended at once.
+                // All of them but the last end at once.
                 let ended = (count - 1) / PART_BYTES;
                 self.number += ended;
                 self.hasher.set_input_offset(self.number * PART_BYTES);
@@ -309,7 +309,7 @@ impl FileHasher {
                 None => break,
             }
         }
-        // Holes are not read: one behind the end of a file that was cut meanwhile is none.
+        // Holes are not read. Where the file was cut meanwhile, its end is no hole.
         is_whole &= file.metadata().is_ok_and(|it| it.len() >= size_bytes);
         Ok(is_whole.then(|| parts.identity(part_count, size_bytes).id))
     }
@@ -373,7 +373,7 @@ mod tests {
                 check((parts << 20) + random.usize(1..1 << 20));
                 check((parts + 1) << 20);
             }
-            // A file that is shorter than it was.
+            // A file that is shorter than before.
             check(bytes.len() + 1);
             check(bytes.len());
         }

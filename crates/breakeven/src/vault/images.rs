@@ -19,8 +19,8 @@ const CHUNK_BYTES_LEAST: usize = 8 << 10;
 /// The most chunks of an image that are as short as that. At the index's 32 bytes for a chunk they take 16 MiB, a 64th
 /// of the default of [`super::WriterOptions::index_bytes_max`]. A TB of images in chunks of 8 KiB would take 4 GB.
 const CHUNKS_MAX: u64 = 1 << 19;
-/// Returns the length of an image's chunks, at most `most_bytes`; nothing for a content that is none. A length that is
-/// not known is held to be great.
+/// Returns the length of an image's chunks, at most `most_bytes`; nothing for a content that is no image. An unknown
+/// length counts as great.
 pub(super) fn chunk_bytes(
     head: &[u8],
     size_bytes: Option<u64>,

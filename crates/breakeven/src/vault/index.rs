@@ -17,7 +17,7 @@ use super::damage_log::DamageLog;
 use super::pack::{ChunkKind, Contents, FrameEntry, PACK_BYTES_LIMIT, PackKind, Resemblance};
 use super::similar::{BasePlace, Sketch, SketchTable};
 
-/// Chunks that may be new before they are merged, as a share of the others and at the least.
+/// New chunks before a merge: as a share of the others, and at the least.
 const RECENT_SHARE: usize = 16;
 const RECENT_LEAST: usize = 1024;
 /// The kind by which an index says of a pack of folders that it has a copy.
@@ -155,7 +155,7 @@ pub(super) struct Index {
     cap_bytes: u64,
     /// Where possible bases of deltas lie, if the caller wants deltas.
     sketches: Option<SketchTable>,
-    /// Where damage is noted that a copy makes good.
+    /// Where damage is noted that a copy repairs.
     pub(super) damages: Arc<DamageLog>,
 }
 
@@ -181,7 +181,7 @@ impl Index {
         }
     }
 
-    /// Returns where a chunk lies that is like one with this sketch.
+    /// Returns the place of a chunk similar to this sketch.
     pub(super) fn similar(&self, sketch: Sketch) -> Option<BasePlace> {
         self.sketches.as_ref()?.find(sketch)
     }
@@ -332,7 +332,7 @@ impl Index {
         Ok(number)
     }
 
-    /// Says where a frame lies that was noted before.
+    /// Sets the place of a frame that was noted before.
     pub(super) fn place_frame(&mut self, number: u32, frame: FramePlace) {
         self.frames[number as usize] = frame;
     }
@@ -378,12 +378,12 @@ impl Index {
     }
 
     fn is_delta(&self, place: Place) -> bool {
-        // In the tests of this file alone are there places without frames.
+        // Only in the tests of this file are there places without frames.
         let frame = self.frames.get(place.frame as usize);
         frame.is_some_and(FramePlace::is_delta)
     }
 
-    /// Returns where a chunk lies that others may be deltas of.
+    /// Returns the place of a chunk that can be a base.
     pub(super) fn find_base(&self, id: &Id) -> Option<Place> {
         let is_base = |it: &Place| it.kind == ChunkKind::Plain && !self.is_delta(*it);
         self.find(id).filter(is_base)
@@ -393,7 +393,7 @@ impl Index {
         self.frames.len()
     }
 
-    /// Returns the name of the pack that a chunk is read from, nothing while that has none.
+    /// Returns the name of the pack from which a chunk is read, nothing while it has no name.
     pub(super) fn pack_of(&self, id: &Id) -> Option<Id> {
         let frame = self.frame(self.find(id)?.frame);
         (!frame.is_pending()).then(|| self.pack(frame.pack).name)
@@ -405,12 +405,12 @@ impl Index {
         (!frame.is_pending()).then(|| self.pack(frame.pack).kind)
     }
 
-    /// Hides the lists and deltas of a pack that are not read from there.
+    /// Hides the lists and deltas of a pack that are read from another one.
     pub(super) fn hide_dependents(&self, pack: &PackPlace, contents: &mut Contents) {
         contents.hide_dependents(|id| self.pack_of(id) == Some(pack.name));
     }
 
-    /// Says whether a chunk of bytes is known: where a list has its identity, a list that names it is not whole.
+    /// Says whether a chunk of bytes is known: a list that names the identity of another list is not whole.
     pub(super) fn has_chunk(&self, id: &Id) -> bool {
         (self.find(id)).is_some_and(|place| place.kind == ChunkKind::Plain)
     }
@@ -528,7 +528,7 @@ mod tests {
         assert_eq!(index.chunk_count(), 40_000);
     }
 
-    /// Ten million in the long tests, where the last tables are as long as those of half a TB.
+    /// Ten million in the long tests; the last tables there are as long as those of half a TB.
     #[test]
     fn a_chunk_takes_at_most_32_bytes() {
         let count = match crate::testing::is_full() {

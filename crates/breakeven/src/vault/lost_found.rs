@@ -5,8 +5,8 @@
 //! contents, and chunks, each a small file or a part of one. Contents that were forgotten and not yet collected look
 //! the same, and are found as well.
 //!
-//! Promises: found contents can be restored, and none of them is removed from its place. Memory: a bit for each chunk
-//! twice, and an entry for each thing found.
+//! Promises: found contents can be restored, and none of them is removed from its place. Memory: two bits for each
+//! chunk, and an entry for each content found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use super::repair::{is_damaged, unless_damaged};
 use super::verify::DEPTH_MAX;
 use super::writer::{Writer, WriterOptions};
 
-/// The host and the tag of such a snapshot, and the folder that all in it is in.
+/// The host and the tag of such a snapshot, and the folder of all its entries.
 const NAME: &str = "lost+found";
 
 /// The contents to which no snapshot led.
@@ -41,7 +41,7 @@ pub struct LostFound {
     pub chunks: u64,
 }
 
-/// Contents that no snapshot leads to, and that no other of them names.
+/// Contents to which no snapshot and no other orphan leads.
 #[derive(Default)]
 struct Orphans {
     folders: Vec<Id>,
@@ -342,7 +342,7 @@ impl<'b, 'v> Builder<'b, 'v> {
 
     /// Makes a folder with all below it again, each folder once; a lost folder is not made.
     fn make_again(&mut self, root: Id, made: &mut BTreeMap<Id, [Id; 2]>) -> Result<()> {
-        // With whether those below were asked for.
+        // The flag says whether the folders below were queued.
         let mut left = vec![(root, 0, false)];
         while let Some((id, depth, has_asked)) = left.pop() {
             if id == Id::NONE || depth > DEPTH_MAX || made.contains_key(&id) {

@@ -23,7 +23,7 @@ const ATTRIBUTE_BYTES_USUAL: usize = 512;
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 const CAPABILITY: &[u8] = b"security.capability";
-/// As XFS shows root access control lists once more.
+/// XFS shows access control lists to root a second time under this name.
 const LIST_OF_XFS: &[u8] = b"trusted.SGI_ACL_";
 /// Bits of the mode that lend a program its owner and its group.
 const LENDS_USER: u32 = 0o4000;
@@ -125,7 +125,7 @@ impl HeldInode<'_> {
         Ok(names.map(<[u8]>::to_vec).collect())
     }
 
-    /// Reads the extended attributes, access control lists and capabilities among them.
+    /// Reads the extended attributes, with access control lists and capabilities.
     pub(super) fn attributes(self, problem: &mut dyn FnMut(String)) -> Attributes {
         let mut attributes = Attributes::new();
         let names = self.names().unwrap_or_else(|error| {
@@ -214,14 +214,14 @@ impl HeldInode<'_> {
             let Err(error) = self.set_value(name, value) else {
                 continue;
             };
-            // Labels that the system gives by itself are often refused, and often right.
+            // The system sets some labels by itself; a change is often refused, and the label often right.
             if !whole(|found| self.value(name, found)).is_ok_and(|found| found == *value) {
                 problem(format!("{} cannot be set: {error}", shown_name(name)));
             }
         }
     }
 
-    /// Returns the mode that an inode gets: a program is lent no owner and no group but its own.
+    /// Returns the mode that an inode gets: a program gets no set-user or set-group bit for another's owner or group.
     fn mode(self, entry: &Entry) -> u32 {
         let lent = entry.mode & (LENDS_USER | LENDS_GROUP);
         if lent == 0 || matches!(entry.node, Node::Folder { .. }) {
@@ -240,7 +240,7 @@ impl HeldInode<'_> {
     }
 }
 
-/// Returns where the system shows a descriptor. It leads to the inode, also to a link and not to its target.
+/// Returns the path at which the system shows a descriptor. It leads to the inode, and for a link not to its target.
 pub(super) fn shown(file: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
@@ -281,7 +281,7 @@ fn shown_name(name: &[u8]) -> String {
 }
 
 fn owners(entry: &Entry) -> (Option<Uid>, Option<Gid>) {
-    // The highest number means "as it is" to the system.
+    // The highest number means "unchanged" to the system.
     let number = |number: u32| (number != u32::MAX).then_some(number);
     (
         number(entry.user).map(Uid::from_raw),

@@ -129,7 +129,7 @@ const CONFIG: &str = "config";
 const VERSION: u32 = 2;
 /// The last version without deltas; its readers know none.
 const VERSION_WITHOUT_DELTAS: u32 = 1;
-/// The longest `config`, key record, record and index that a reader takes.
+/// The longest `config`, key record, record and index that a reader accepts.
 const CONFIG_BYTES_MAX: u64 = 64 << 10;
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 const INDEX_BYTES_MAX: u64 = 8 << 30;
@@ -150,7 +150,7 @@ pub struct Progress {
     pub phase: &'static str,
     /// How many bytes of it are done.
     pub done: u64,
-    /// How many there are; 0 where that is not known.
+    /// How many there are; 0 if that is unknown.
     pub total: u64,
 }
 
@@ -159,10 +159,10 @@ pub struct Progress {
 pub struct VaultOptions {
     /// How long chunks are.
     pub chunks: ChunkLimits,
-    /// How many bytes of neighbouring chunks are compressed together. Default 1 MiB: a larger frame gains
-    /// 1 or 2 % and costs a reader of one file as much more.
+    /// How many bytes of neighbouring chunks are compressed together. Default 1 MiB: a larger frame gains 1 or 2 %. A
+    /// reader of one file then pays as much more.
     pub frame_bytes: usize,
-    /// How large packs are, about: one put each. Default 16 MiB.
+    /// The approximate length of packs; each is one put. Default 16 MiB.
     pub pack_bytes: usize,
 }
 
@@ -230,7 +230,7 @@ pub struct Vault {
     newest: u64,
     state: State,
     waits: WaitLimits,
-    /// Whether a newest record that cannot be read is passed over.
+    /// Whether a newest record that cannot be read is skipped.
     is_lenient: bool,
     damages: Arc<DamageLog>,
 }
@@ -521,8 +521,8 @@ impl Vault {
         Ok(names.iter().filter_map(|it| epoch_of(&it.name)).collect())
     }
 
-    /// Adds the epochs above all others that have only the copy of a record left. A copy goes before its record, so the
-    /// record was lost.
+    /// Adds the epochs above all others that have only the copy of a record. A copy is deleted before its record, so
+    /// the record was lost.
     fn add_lost_records(&self, epochs: &mut Vec<u64>) -> Result<()> {
         let newest = epochs.last().copied().unwrap_or(0);
         let mut copies = self.copied_records()?;
@@ -537,7 +537,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Puts the newest records back that have only their copies left.
+    /// Puts the newest records back if only their copies are left.
     fn put_back_records(&self, records: &mut Vec<u64>) -> Result<()> {
         let newest = records.last().copied().unwrap_or(0);
         let mut all = records.clone();
@@ -564,8 +564,7 @@ impl Vault {
         })
     }
 
-    /// Returns the last snapshot that was added of a host and paths. Records are read until it is found: one, where one
-    /// host adds.
+    /// Returns the last snapshot of a host and paths. Records are read until it is found: one, if one host adds.
     fn newest_of(&self, host: &str, paths: &[Vec<u8>]) -> Result<Option<(u64, Snapshot)>> {
         for epoch in self.state.snapshots.iter().rev() {
             let snapshot = self.listed_snapshot(*epoch)?;
@@ -576,7 +575,8 @@ impl Vault {
         Ok(None)
     }
 
-    /// Returns a snapshot that the state lists, nothing if it was forgotten meanwhile or is damaged, which is noted.
+    /// Returns a snapshot that the state lists. Returns nothing if it was forgotten meanwhile, or is damaged; damage is
+    /// noted.
     fn listed_snapshot(&self, epoch: u64) -> Result<Option<Snapshot>> {
         match self.snapshot(epoch) {
             Ok(snapshot) => Ok(Some(snapshot)),
@@ -590,8 +590,8 @@ impl Vault {
         }
     }
 
-    /// Returns the snapshots that live, oldest first by the time they were begun. One whose record is damaged is left
-    /// out, and is among [`Vault::damages`].
+    /// Returns the live snapshots, oldest first by the time when they began. A snapshot with a damaged record is left
+    /// out, and named by [`Vault::damages`].
     ///
     /// # Errors
     /// Those of the storage.
@@ -721,8 +721,8 @@ impl Vault {
         }
     }
 
-    /// Hands out the packs that are neither named nor doomed, as their footers say. One without a footer is as good as
-    /// none.
+    /// Hands out the packs that are neither named nor doomed, from their footers. A pack without a footer counts as
+    /// missing.
     fn each_unnamed_pack(
         &self,
         mut named: BTreeSet<Id>,
@@ -758,7 +758,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Has changes wait for their turn while another writes, for so long at the most. At first they do not.
+    /// Lets changes wait for their turn while another process writes, for so long at the most. The default is no wait.
     pub fn wait_for_turns(&mut self, wait: Duration) {
         self.waits.turn = wait;
     }

@@ -29,7 +29,7 @@ use super::far_end::{AddMark, FarEnd, Listed, Put, Turn, not_there};
 use super::folder_end::{check_range, within};
 use super::{epoch_of, object};
 
-/// How long the turn stays with a writer that is not heard of any more.
+/// How long a writer without a sign of life has the turn.
 pub const LEASE_SECONDS: i64 = 300;
 /// A lease is renewed three times before it ends.
 const RENEWED_EVERY: Duration = Duration::from_secs(LEASE_SECONDS as u64 / 4);
@@ -54,7 +54,7 @@ const TURN_BYTES_MAX: u64 = 64;
 /// Why a request failed.
 #[derive(Debug)]
 pub enum RequestError {
-    /// It may go well if it is made again: no answer, too many requests, an error of the server's.
+    /// A repeated request may succeed: no answer, too many requests, an error of the server's.
     Again(String),
     /// It was refused for good.
     Refused(Error),
@@ -63,7 +63,7 @@ pub enum RequestError {
 /// The requests that a store of objects answers, each made once. Every one may take time and fail. Names are as a vault
 /// gives them.
 pub trait Requests: Send + Sync {
-    /// Puts an object unless there is one of that name, in one step.
+    /// Puts an object unless one has that name, in one step.
     ///
     /// # Errors
     /// See [`RequestError`]; the object may be there or come yet.
@@ -72,10 +72,10 @@ pub trait Requests: Send + Sync {
     /// Reads `length_bytes` from an offset, or all of an object of at most `most_bytes`; nothing if it does not exist.
     ///
     /// # Errors
-    /// See [`RequestError`]; an answer that ends before all came is one.
+    /// See [`RequestError`]; an answer that ends early is one.
     fn get(&self, name: &str, part: Part) -> std::result::Result<Option<Vec<u8>>, RequestError>;
 
-    /// Returns size and the second it was put at of an object, nothing if it is not there.
+    /// Returns the size of an object and the second of its put, nothing if it does not exist.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -100,7 +100,7 @@ pub trait Requests: Send + Sync {
 /// The part of an object that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All of it, which is an error if that is longer.
+    /// All of it; a longer one is an error.
     Whole {
         /// The most bytes.
         most_bytes: u64,
@@ -152,7 +152,7 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
-    /// Makes a request until it goes well, is refused, or was made often enough.
+    /// Makes a request until it succeeds, is refused, or was made often enough.
     fn ask<T>(
         &self,
         name: &str,
@@ -196,7 +196,7 @@ impl Inner {
         if put == Put::Created {
             return Ok(put);
         }
-        // On its way a request may also have been doubled.
+        // A request may also have been doubled on its way.
         let most_bytes = bytes.len() as u64;
         let head = self.ask(name, |requests| requests.head(name))?;
         if head.is_none_or(|head| head.size_bytes != most_bytes) {
@@ -240,7 +240,7 @@ impl Inner {
             .try_for_each(|number| self.delete(&object(TURNS, *number)))
     }
 
-    /// Puts a mark of its own; returns its name without the number, and the time that is there.
+    /// Puts a mark of its own; returns its name without the number, and the store's time.
     fn put_mark(&self, folder: &str) -> Result<(String, i64)> {
         let id = u64::from_le_bytes(guard(&self.entropy).take());
         let prefix = format!("{folder}/{id:016x}");
@@ -255,8 +255,8 @@ impl Inner {
         self.try_put(&mark_name(prefix, number), &content)
     }
 
-    /// Returns how many seconds are left of the mark of another than `own` in a folder, nothing if there is none. Marks
-    /// that are over are deleted.
+    /// Returns how many seconds another's mark in a folder has left, nothing if there is none. `own` is no other.
+    /// Expired marks are deleted.
     fn other_mark(&self, folder: &str, own: &str, now: i64) -> Result<Option<i64>> {
         let mut left = None;
         for it in self.ask(folder, |requests| requests.list(folder))? {
@@ -308,7 +308,7 @@ impl Inner {
         Ok(head?.ok_or_else(|| not_there(&name))?.put_at)
     }
 
-    /// Returns the seconds that are left of the lease of a turn, nothing if it was given back or is over.
+    /// Returns the seconds that the lease of a turn has left, nothing if it was given back or is over.
     fn lease_left(&self, number: u64, now: i64) -> Result<Option<i64>> {
         let name = object(TURNS, number);
         let most_bytes = TURN_BYTES_MAX;
@@ -453,7 +453,7 @@ enum Leased {
     Mark(String),
 }
 
-/// A turn or a mark that is renewed by a thread until it is dropped.
+/// A turn or a mark; a thread renews it until it is dropped.
 struct Lease {
     kept: Arc<Kept>,
     thread: Option<JoinHandle<()>>,
@@ -462,7 +462,7 @@ struct Lease {
 struct Kept {
     inner: Arc<Inner>,
     leased: Leased,
-    /// The number that it has now, nothing if it was lost.
+    /// Its present number, nothing if it was lost.
     number: Mutex<Option<u64>>,
     ends: Mutex<bool>,
     ended: Condvar,

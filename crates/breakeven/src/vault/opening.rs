@@ -1,4 +1,4 @@
-//! Opening a vault: from a password to the master key, by whichever of `config`, keys and their copies are whole.
+//! Opening a vault: from a password to the master key, by any whole ones of `config`, keys and their copies.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ fn configs_are_gone(far: &dyn FarEnd, configs: &[String]) -> Result<bool> {
 struct Opening<'o> {
     far: &'o dyn FarEnd,
     password: &'o [u8],
-    /// Pairs of `config` and key record: a copy that is equal opens no more, and each takes its time.
+    /// Pairs of `config` and key record: an equal copy opens no more, and each try takes its time.
     tried: BTreeSet<[Vec<u8>; 2]>,
     damage: Option<Error>,
 }

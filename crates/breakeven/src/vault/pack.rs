@@ -21,9 +21,9 @@ const END_MAGIC: &[u8; 4] = b"BEVE";
 pub(super) const HEAD_BYTES: usize = 24;
 const TRAILER_BYTES: usize = 16;
 const FRAME_HEAD_BYTES: usize = 8;
-/// The bit of a frame's codec that says that it is padded, and the bytes that say by how much.
+/// The bit of a frame's codec for padding, and the bytes of the padding's length.
 const PADDED: u8 = 1 << 7;
-/// The bit of a frame's codec that says that it is of deltas.
+/// The bit of a frame's codec for deltas.
 const DELTA: u8 = 1 << 6;
 /// The kinds by which contents name a delta, and a chunk with a sketch.
 const DELTA_KIND: u8 = 2;
@@ -31,7 +31,7 @@ const SKETCHED_KIND: u8 = 3;
 const PADDING_COUNT_BYTES: usize = 4;
 /// The longest frame that the format allows, and the longest pack.
 pub(super) const FRAME_BYTES_LIMIT: usize = 4 << 20;
-/// The longest that the bases of a frame are together: they may all be of one frame.
+/// The most bytes of a frame's bases together: they may all be of one frame.
 pub(super) const PREFIX_BYTES_LIMIT: usize = FRAME_BYTES_LIMIT + CHUNK_BYTES_LIMIT;
 pub(super) const PACK_BYTES_LIMIT: usize = 512 << 20;
 /// Chunks in a frame, which are counted in 16 bits.
@@ -42,7 +42,7 @@ pub(super) const CHUNK_ENTRY_BYTES: usize = 18;
 /// The use of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PackKind {
-    /// Contents of files; in vaults of before their lists as well.
+    /// Contents of files; in earlier vaults their lists as well.
     Data,
     /// Folders and their stamps, and in frames of their own the lists of contents: a collection reads these to find the
     /// live chunks.
@@ -57,7 +57,7 @@ impl PackKind {
         }
     }
 
-    /// Returns how often packs of this kind are put.
+    /// Returns how many objects a pack of this kind has.
     pub(super) fn object_count(self) -> u64 {
         match self {
             PackKind::Data => 1,
@@ -99,12 +99,12 @@ pub(super) struct ChunkEntry {
     pub id: Id,
     pub kind: ChunkKind,
     pub length_bytes: u32,
-    /// Known of bytes alone: a list is like no other chunk.
+    /// Known of bytes alone: a list has no likeness.
     pub resemblance: Resemblance,
 }
 
 impl ChunkEntry {
-    /// Returns the chunk that this one is a delta of, if it is one.
+    /// Returns the base of a delta, nothing for another chunk.
     pub(super) fn base(&self) -> Option<Id> {
         match self.resemblance {
             Resemblance::Base(base) => Some(base),
@@ -112,7 +112,7 @@ impl ChunkEntry {
         }
     }
 
-    /// Says whether reading it takes other chunks.
+    /// Says whether its content needs other chunks.
     pub(super) fn needs_others(&self) -> bool {
         self.kind == ChunkKind::List || self.base().is_some()
     }
@@ -208,7 +208,7 @@ impl Contents {
         }
     }
 
-    /// Returns it as a footer has it.
+    /// Returns the contents as a footer has them.
     fn without_sketches(mut self) -> Contents {
         for chunk in self.frames.iter_mut().flat_map(|frame| &mut frame.chunks) {
             if let Resemblance::Sketch(_) = chunk.resemblance {
@@ -256,7 +256,7 @@ pub(super) struct RawFrame {
     pub chunks: Vec<ChunkEntry>,
 }
 
-/// A frame in the form it is stored in, before its seal.
+/// A frame in its stored form, before its seal.
 pub(super) struct EncodedFrame {
     pub bytes: Vec<u8>,
     pub chunks: Vec<ChunkEntry>,
@@ -325,7 +325,7 @@ impl RawFrame {
         }
     }
 
-    /// Has its chunks be deltas of nothing.
+    /// Makes its chunks plain ones.
     pub(super) fn forget_bases(&mut self) {
         for chunk in self
             .chunks
@@ -374,10 +374,10 @@ impl RawFrame {
     }
 }
 
-/// How a frame is to be compressed as deltas.
+/// How a frame of deltas is encoded.
 pub(super) struct DeltaEncoding {
     pub method: Method,
-    /// The chunks that its own are deltas of, each once.
+    /// The bases of its chunks, each once.
     pub bases: Vec<Id>,
     /// Their bytes, one behind another.
     pub prefix: Vec<u8>,
@@ -385,7 +385,7 @@ pub(super) struct DeltaEncoding {
     pub most_bytes: usize,
 }
 
-/// Pads a frame to a sealed length that tells little of its own.
+/// Pads a frame to a sealed length that shows little of its own.
 fn pad(bytes: &mut Vec<u8>) {
     let least = bytes.len() + PADDING_COUNT_BYTES + TAG_BYTES;
     let zeros = padded_bytes(least) - least;
@@ -414,7 +414,7 @@ fn unpadded<'f>(reader: &Reader<'_>, content: &'f [u8]) -> Result<&'f [u8]> {
     Ok(&content[..length])
 }
 
-/// A frame that is out of its seal and not yet decoded.
+/// A frame that was opened and not yet decoded.
 pub(super) struct CompressedFrame {
     plain: Vec<u8>,
     /// Where its content lies in that.
@@ -475,7 +475,7 @@ impl CompressedFrame {
         })
     }
 
-    /// Returns the chunks that those in it are deltas of; nothing if they are none.
+    /// Returns the bases of its chunks; none if they are no deltas.
     pub(super) fn bases(&self) -> &[Id] {
         &self.bases
     }
@@ -518,12 +518,12 @@ impl OpenFrame {
     }
 }
 
-/// A pack that grows. Its frames are put in a drawn order: the order of the file would show an observer which lengths
-/// follow each other.
+/// A pack that grows. Its frames are put in a drawn order: the order of the file would show an observer the sequence of
+/// lengths.
 pub(super) struct PackBuilder {
     head: [u8; HEAD_BYTES],
     size_bytes: usize,
-    /// With the numbers that the caller knows them by.
+    /// With the caller's numbers for them.
     frames: Vec<(u32, EncodedFrame)>,
 }
 
@@ -558,7 +558,7 @@ impl PackBuilder {
         self.frames.push((number, frame));
     }
 
-    /// Returns the pack's bytes, and its frames in the order they lie in, with their numbers.
+    /// Returns the pack's bytes, and its frames in their order there, with their numbers.
     pub(super) fn finish(
         mut self,
         keys: &Keys,
@@ -700,7 +700,7 @@ mod tests {
 
     #[test]
     fn lengths_are_padded_as_the_paper_says() {
-        // By the algorithm as it is printed, in floating point.
+        // The algorithm as printed, in floating point.
         let printed = |length: usize| {
             let exponent = (length as f64).log2().floor();
             let kept_bits = exponent.log2().floor() + 1.0;
@@ -744,7 +744,7 @@ mod tests {
             assert_eq!(padded_bytes(sealed_bytes), sealed_bytes);
             let open = decode(&frame.bytes, &[]);
             assert_eq!(open.unwrap().chunk(0), Some(&raw[..]));
-            // A count of more than there is.
+            // A count larger than the frame.
             let mut wrong = frame.bytes;
             let at = wrong.len() - 4;
             wrong[at..].copy_from_slice(&u32::MAX.to_le_bytes());

@@ -1,10 +1,10 @@
-//! Patterns of paths, by which something is left out or picked.
+//! Patterns of paths that are excluded or picked.
 //!
 //! A pattern is parts between `/`. In a part `*` stands for any bytes, `?` for one, `[a-z]` for one of a range. The
 //! part `**` stands for any parts. A pattern that begins with `/` is matched from the root, another one against the end
-//! of a path. A part `.` stands for nothing. Everything in a folder that is excluded or picked is so with it.
+//! of a path. A part `.` stands for nothing. A folder that is excluded or picked takes all its entries along.
 
-/// Patterns of paths, by which something is left out or picked.
+/// Patterns of paths that are excluded or picked.
 #[derive(Clone, Debug, Default)]
 pub struct PathPatterns {
     patterns: Vec<PathPattern>,
@@ -17,7 +17,7 @@ struct PathPattern {
 }
 
 impl PathPatterns {
-    /// Takes patterns as they were typed. One without a part names nothing.
+    /// Takes patterns as typed. A pattern without a part matches nothing.
     pub fn new(patterns: impl IntoIterator<Item = Vec<u8>>) -> PathPatterns {
         let parsed = |typed: Vec<u8>| {
             let is_anchored = typed.first() == Some(&b'/');
@@ -59,7 +59,7 @@ impl PathPatterns {
             .any(|pattern| parts_may_match_below(&pattern.parts, folder))
     }
 
-    /// Returns one as it was typed, by its place.
+    /// Returns a pattern as typed, by its place.
     pub fn typed(&self, place: usize) -> &[u8] {
         &self.patterns[place].typed
     }
@@ -99,7 +99,7 @@ fn parts_match(pattern: &[Vec<u8>], path: &[Vec<u8>]) -> bool {
     }
 }
 
-/// Matches one part. On a mismatch behind a star, the star takes one byte more: time is the product of the lengths.
+/// Matches one part. On a mismatch behind a star, the star takes one byte more; the time is the product of the lengths.
 fn part_matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut star = None;

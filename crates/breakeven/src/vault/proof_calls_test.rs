@@ -41,8 +41,9 @@ impl Life {
         }
     }
 
-    /// Lives with a fault. A step that fails is passed over, as a careless program would do. Returns the snapshots that
-    /// may be found then, and how many steps went well.
+    /// Lives with a fault. A step that fails is skipped, as a careless program would do. A step that fails is passed
+    /// over, as a careless program would do. Returns the snapshots that may be found then, and how many steps went
+    /// well.
     fn live(&self, disk: &SimulatedDisk, target: &Path) -> (Vec<State>, usize) {
         let mut allowed = vec![self.before];
         let Ok(mut subject) = open(disk, 7) else {
@@ -84,7 +85,7 @@ impl Life {
         drop(found);
         if random.u8(..3) == 0 {
             go_on(&|seed| open(&disk, seed), random, &what);
-            // Packs of collections that failed may have chunks in common, which one more collection sorts out.
+            // Packs of failed collections may share chunks. One more collection sorts that out.
             let mut subject = open(&disk, 5).unwrap();
             collect(&mut subject, 300).unwrap();
             let left = plan_all(&subject);

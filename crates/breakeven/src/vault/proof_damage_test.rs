@@ -276,8 +276,8 @@ struct Case {
 }
 
 impl Case {
-    /// The newest record and its copy leave a vault as it was before them. A copy that is gone was not there in a vault
-    /// of before. Locks are leftovers.
+    /// The newest record and its copy leave a vault as it was before them. Without copies it looks like an earlier
+    /// vault. Locks are leftovers.
     fn is_unseen(&self, name: &str) -> bool {
         let is_small = name.starts_with("copies/") && name.contains(['-', 'f']) && name.len() < 39;
         let is_newest = self.loss == Loss::Newest;
@@ -329,7 +329,7 @@ impl Rest {
         Vault::open_damaged(Shelf::of(objects), PASSWORD, Entropy::seeded(3))
     }
 
-    /// Restores every snapshot that is to be there.
+    /// Restores every snapshot that should be there.
     fn check_restores(&self, vault: &Vault, case: &Case) -> BTreeMap<u64, Back> {
         let listed = vault.snapshots().unwrap();
         let listed: BTreeSet<u64> = listed.into_iter().map(|(epoch, _)| epoch).collect();

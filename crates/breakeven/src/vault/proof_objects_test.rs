@@ -37,7 +37,7 @@ fn apply(objects: &mut Objects, change: &Change, now: i64) -> Put {
 /// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It is refused as one too many.
+    /// It is refused: too many requests.
     Throttled,
     /// The request or its answer is cut on the way. Nothing of a put is kept, since objects appear whole or not at all.
     Torn,
@@ -45,9 +45,9 @@ pub(super) enum Trouble {
     AnswerLost,
     /// It is carried out twice, and the second answer comes back.
     Doubled,
-    /// It is given up, and carried out some requests later.
+    /// The client gives it up, and it is carried out some requests later.
     Late,
-    /// It is given up, and carried out when the process is long gone.
+    /// The client gives it up, and it is carried out long after the process has ended.
     Stray,
     /// Only the first half of a listing comes, without an error.
     HalfListed,

@@ -1,5 +1,5 @@
-//! The vault under the proof harness: snapshots of made-up trees are its transactions, forgetting among them, and
-//! collecting is its upkeep.
+//! The vault under the proof harness. Its transactions are snapshots of made-up trees, and forgetting. Collecting is
+//! its upkeep.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use super::{
 };
 
 pub(super) const PASSWORD: &[u8] = b"a password";
-/// Snapshots that live at once, so that a store stays small.
+/// Live snapshots at once, so that a store stays small.
 const SNAPSHOTS_MAX: usize = 3;
 
 fn cost() -> PasswordCost {
@@ -93,7 +93,7 @@ fn state_of(commits: u64, trees: &BTreeMap<u64, Tree>) -> State {
     }
 }
 
-/// The transaction's number is kept in the tree itself, so that reading tells it.
+/// The tree itself contains the transaction's number, so a read finds it.
 fn commits_of(trees: &BTreeMap<u64, Tree>, tags: u64) -> State {
     state_of(tags, trees)
 }
@@ -160,7 +160,7 @@ pub(super) fn add_with(
     })
 }
 
-/// A content that is read from its start again if asked, as a file is.
+/// A content that can be read from its start again, like a file.
 struct Again<'b> {
     bytes: &'b [u8],
     at: usize,
@@ -301,11 +301,11 @@ impl Subject for Subjected {
             let at = random.usize(..self.trees.len());
             return Transaction::Forget(*self.trees.keys().nth(at).expect("one of them"));
         }
-        // Some files are of the snapshot before, whole or changed, so that there is something to deduplicate.
+        // Some files are of the snapshot before, whole or changed: there is something to deduplicate.
         let mut tree = self.trees.values().last().cloned().unwrap_or_default();
         for _ in 0..random.usize(1..4) {
             let name = vec![b'a' + random.u8(..6)];
-            // Some are of a few that come, are forgotten, and come again, and begin alike.
+            // Some are of a few that come, are forgotten, and come again, with the same beginning.
             let (comes_again, seed) = (random.bool(), random.u64(..));
             let mut made = Rng::with_seed(if comes_again { seed % 4 } else { seed });
             let length = made.usize(1..3000);
@@ -402,7 +402,7 @@ impl Subject for Subjected {
     }
 }
 
-/// Contents come, are forgotten and collected, and come again, with nothing in the way.
+/// Contents come, are forgotten and collected, and come again.
 #[test]
 fn what_was_forgotten_is_there_when_it_is_added_again() {
     let mut random = crate::testing::seeded("added again", 24);

@@ -1,9 +1,9 @@
 //! Files of snapshots, read at any offset by many threads.
 //!
-//! Promises: every byte that is handed out is of a chunk whose identity was checked when it was decoded. A chunk lies
-//! in the cache once, however many files, snapshots and readers share it. Two readers of one frame decode it once.
-//! Memory: the cache's budget, [`RECENT_FRAMES`] decoded frames, and 24 bytes for each chunk of an open file. Not here:
-//! folders, which [`TreeReader`] reads.
+//! Promises: every byte handed out is of a chunk whose identity was checked when it was decoded. A chunk lies in the
+//! cache once, for all files, snapshots and readers. Two readers of one frame decode it once. Memory: the cache's
+//! budget, [`RECENT_FRAMES`] decoded frames, and 24 bytes for each chunk of an open file. Not here: folders, which
+//! [`TreeReader`] reads.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -24,7 +24,7 @@ use super::{Vault, fail};
 /// Decoded frames that are kept beside the cache. They are 1 MiB each by default; this is enough for ten streams with
 /// their read-ahead.
 const RECENT_FRAMES: usize = 32;
-/// Locks under which frames are decoded: more than there are threads that read.
+/// Locks for the decoding of frames: more than there are reading threads.
 const DECODING_LOCKS: usize = 64;
 /// The length of most chunks, by which the cache shapes its memory.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -219,7 +219,7 @@ impl RandomReader {
                 wanted.copy_from_slice(part);
                 Ok(())
             }
-            // Many readers of chunks that are too long for the cache.
+            // Many readers of chunks too long for the cache.
             Err(Error::Limit { .. }) => {
                 let mut own = vec![0; length];
                 load(&mut own)?;
@@ -290,18 +290,18 @@ impl FileMap {
             .map_or(0, |before| self.extents[before].end)
     }
 
-    /// Returns how many bytes are stored: all but zeros that are not.
+    /// Returns how many bytes are stored: all but unstored zeros.
     pub fn data_bytes(&self) -> u64 {
         let data = (self.extents.iter().enumerate()).filter(|(_, it)| it.content != Id::NONE);
         data.map(|(at, extent)| extent.end - self.start(at)).sum()
     }
 
-    /// Returns where bytes that are stored begin, at an offset or behind it; nothing if only zeros follow.
+    /// Returns the start of stored bytes, at an offset or behind it; nothing if only zeros follow.
     pub fn next_data(&self, offset: u64) -> Option<u64> {
         self.next(offset, |content| content != Id::NONE)
     }
 
-    /// Returns where zeros begin that are not stored, at an offset or behind it; nothing if none follow.
+    /// Returns the start of unstored zeros, at an offset or behind it; nothing if none follow.
     pub fn next_hole(&self, offset: u64) -> Option<u64> {
         self.next(offset, |content| content == Id::NONE)
     }

@@ -49,7 +49,7 @@ pub(super) mod moments {
 /// An open file that is read.
 pub(super) struct FileSource {
     file: Arc<File>,
-    /// How much of it is read; to its end where that is unknown.
+    /// How many bytes are read; all to its end if unknown.
     limit_bytes: Option<u64>,
     /// Whether the snapshot before has another content of it.
     is_changed: bool,

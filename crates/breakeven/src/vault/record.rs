@@ -6,7 +6,7 @@ use super::bytes::{Reader, put_bytes, put_number, put_signed};
 use super::cipher::Id;
 use super::folder::Time;
 
-/// As they were written before attributes were kept, without flags.
+/// Written by earlier versions, without attributes and flags.
 const SNAPSHOT_BEFORE: u8 = 1;
 const FENCE: u8 = 2;
 const CHANGE: u8 = 3;
@@ -31,7 +31,7 @@ pub struct Snapshot {
     pub folder: Id,
     /// That folder's stamps.
     pub stamps: Id,
-    /// The epoch of the snapshot it was compared with, 0 for none.
+    /// The epoch of its parent, the snapshot with which it was compared; 0 for none.
     pub parent: u64,
     /// Files in it.
     pub files: u64,
@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub has_attributes: bool,
 }
 
-/// A pack that nothing uses any more.
+/// A pack without a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Doomed {
     pub pack: Id,

@@ -40,9 +40,9 @@ use super::{
 pub struct Repaired {
     /// The damage before, by the names of objects.
     pub damages: Vec<Damage>,
-    /// Objects that were put again as their copies are.
+    /// Objects that were put again from their copies.
     pub mended_objects: u64,
-    /// Objects of a vault of before that were given a copy.
+    /// Objects of an earlier vault that were given a copy.
     pub copied_objects: u64,
     /// The damage left, by the names of objects.
     pub left: Vec<Damage>,

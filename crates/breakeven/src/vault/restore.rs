@@ -3,11 +3,11 @@
 //! Promises: nothing is written outside of the target, whatever the vault says. Names were checked when they were read,
 //! folders are opened one within another without following links, and files are new. Existing entries stay unless the
 //! caller says otherwise, and then until their replacement is whole under another name. Every content is checked by its
-//! identity; a file whose content is damaged is removed again and said. A far end that does not answer ends it. A
+//! identity. A file with damaged content is removed again and reported. A far end that does not answer ends it. A
 //! content that was restored before is cloned from that file, unless that has changed since.
 //!
-//! One thread makes folders and links, the pool makes files, some at a time. A folder gets its mode and times when all
-//! its entries are there. An existing folder stays as it is, unless existing entries are replaced.
+//! One thread makes folders and links; the pool makes files, in batches. A folder gets its mode and times when all its
+//! entries are there. An existing folder stays as it is, unless existing entries are replaced.
 
 use crate::quoted::quoted_bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,7 +40,7 @@ use super::{Progress, Vault};
 /// How a snapshot is restored.
 #[derive(Clone, Debug)]
 pub struct RestoreOptions {
-    /// Whether existing entries are replaced. Default false: it is kept, and said.
+    /// Whether existing entries are replaced. Default false: they are kept, and reported.
     pub replaces: bool,
     /// Whether owners are restored, which needs root. Default: if this is root.
     pub owners: bool,
@@ -75,7 +75,7 @@ impl Default for RestoreOptions {
 }
 
 impl RestoreOptions {
-    /// Returns the bytes that are restored, where they are known beforehand.
+    /// Returns the bytes that are restored, if known in advance.
     fn total_bytes(&self, snapshot: &Snapshot) -> u64 {
         match self.path == b"/" && self.includes.is_empty() {
             true => snapshot.raw_bytes,
@@ -227,7 +227,7 @@ fn open_target(target: &Path) -> Result<OwnedFd> {
 
 /// A folder that is being restored.
 struct RestoredFolder {
-    /// Nothing while one far below is restored.
+    /// Nothing while a folder far below is restored.
     place: Option<Arc<Place>>,
     inode: Inode,
     /// The remaining entries.
@@ -569,7 +569,7 @@ impl Restore<'_> {
         self.submitted + u64::from(!self.batch.files.is_empty())
     }
 
-    /// WaitLimits until a batch is made.
+    /// Waits until a batch is made.
     fn wait_for(&mut self, batch: u64) -> Result<()> {
         if batch > self.submitted {
             self.submit()?;
@@ -581,8 +581,8 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Makes another name of a restored file; its path is followed without links. Says whether that was done: something
-    /// else may lie there now.
+    /// Makes another name of a restored file; its path is followed without links. Says whether it did: something else
+    /// may lie there now.
     fn link(
         &self,
         folder: &OwnedFd,
@@ -650,7 +650,7 @@ pub(super) fn make_named<T, E: From<Error>>(
         renamed.map_err(|error| io("replace", error))?;
         Ok(made)
     });
-    // Also where both were one file, which a rename leaves as they are.
+    // Also where both were one file; a rename leaves both as they are.
     let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
     placed
 }

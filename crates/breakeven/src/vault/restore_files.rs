@@ -21,7 +21,7 @@ use super::metadata::{HeldInode, MetadataOptions};
 use super::repair::is_damage;
 use super::restore::{FOLDER_FLAGS, io, make_named, path_of};
 
-/// A shorter content is decoded again sooner than another file is opened.
+/// Decoding a shorter content again is faster than opening another file.
 const CLONE_BYTES_LEAST: u64 = 64 << 10;
 /// Contents whose first file is remembered: some 150 bytes each.
 const CLONES_MAX: usize = 1 << 16;
@@ -190,7 +190,7 @@ impl Files {
             // A file with its whole content stays, also if the file system refuses its metadata.
             let mut problem = |reason| made.problems.push((path_of(path), reason));
             HeldInode::Open(file.as_fd()).give(entry, self.metadata, &mut problem);
-            // Some file systems tell only now that they could not write.
+            // Some file systems report only now that they could not write.
             if let Err(error) = closing::ask(&file) {
                 let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
                 return Err(Error::io("close", "the file", error).into());

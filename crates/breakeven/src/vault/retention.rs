@@ -1,8 +1,8 @@
 //! Which snapshots are meant, and which a rule keeps: the last of each hour, day, week, month and year, young ones, and
 //! tagged ones.
 //!
-//! Pure: times are given, and how far the clock on the wall is from UTC at each. Hours and days are those of that
-//! clock, weeks begin on Monday. The hour that a clock shows twice in autumn is two hours.
+//! Pure: the caller gives times, and the wall clock's distance from UTC at each. Hours and days are those of that
+//! clock, and weeks begin on Monday. The hour that a clock shows twice in autumn counts as two hours.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ pub struct Retention {
     pub tags: Vec<String>,
 }
 
-/// Returns how many seconds the clock on the wall is ahead of UTC, at a time in seconds since 1970.
+/// Returns how many seconds the wall clock is ahead of UTC, at a time in seconds since 1970.
 pub type UtcOffset<'o> = &'o dyn Fn(i64) -> i64;
 
 /// A choice among snapshots. Default all.
@@ -63,7 +63,7 @@ pub struct Kept {
     pub reasons: Vec<&'static str>,
 }
 
-/// The number of the period in which a moment of a clock on the wall lies.
+/// The number of the period in which a moment of a wall clock lies.
 type Period = fn(LocalMoment) -> (i64, i64);
 
 const HOUR_SECONDS: i64 = 3_600;
@@ -83,7 +83,7 @@ impl LocalMoment {
 }
 
 impl Retention {
-    /// Applies the rules to snapshots of the same host and paths by themselves, and returns all, oldest first.
+    /// Applies the rules to each group of the same host and paths, and returns all snapshots, oldest first.
     pub fn apply(&self, snapshots: &[(u64, Snapshot)], offset: UtcOffset<'_>) -> Vec<Kept> {
         let groups = groups_of(snapshots);
         let mut kept: Vec<Kept> = groups

@@ -1,9 +1,9 @@
 //! A client's memory of a vault: it shows that an older state was put back.
 //!
-//! No object of a vault tells that there was a newer one. A client that keeps the newest record it has seen, where the
-//! vault's storage does not reach, does know. Promises: a vault that nobody put back is not called older, since epochs
-//! only rise. The exception is a record that was seen before it was durable, and that a power cut took. Not noticed:
-//! writes of others that this client never saw, and an older state with more writes since than were removed.
+//! No object of a vault shows that there was a newer one. A client knows if it keeps the newest record that it has seen
+//! outside of the vault's storage. Promises: a vault that nobody put back is not called older, since epochs only rise.
+//! The exception is a record that was seen before it was durable, and that a power cut took. Not noticed: writes of
+//! others that this client never saw, and an older state with more writes since than were removed.
 
 use crate::error::Result;
 
@@ -20,7 +20,7 @@ pub struct SeenRecord {
 }
 
 impl Vault {
-    /// Returns the identity of the vault, which all copies of it have in common.
+    /// Returns the identity of the vault; all copies of it share it.
     pub fn id(&self) -> Id {
         Id(self.keys.vault)
     }

@@ -16,10 +16,10 @@ const TURN_ASKED_EVERY: Duration = Duration::from_secs(1);
 
 const ASKED_FIRST: Duration = Duration::from_millis(5);
 
-/// How long others are waited for.
+/// How long a change waits for others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitLimits {
-    /// For one change of another, as a user wants it.
+    /// For another's change, as the user chose.
     pub(super) turn: Duration,
     /// For the turn to commit an add. Others have it for their commits, which take milliseconds, or seconds on a slow
     /// store.
@@ -129,9 +129,9 @@ impl Vault {
         })
     }
 
-    /// Checks that no epoch was used since the listing that an epoch was found by. A writer that stalled may put the
-    /// lock of an epoch that others have closed and swept meanwhile. Its record would be accepted as well, and never be
-    /// the newest.
+    /// Checks that no epoch was used since the listing from which an epoch was chosen. A writer that stalled may put
+    /// the lock of an epoch that others have closed and swept meanwhile. Its record would be accepted as well, and
+    /// never be the newest.
     fn check_newest(&self, epoch: u64) -> Result<()> {
         let (locks, records) = (self.epochs("locks")?, self.epochs("snapshots")?);
         let is_newest =
@@ -151,7 +151,7 @@ impl Vault {
             .keys
             .seal(RECORD, &name, &record.write(), &mut self.entropy);
         let put = self.far.put(&name, &sealed)?;
-        // It is committed: that it lies once is no reason to call it failed.
+        // It is committed: a missing copy is no reason to call it failed.
         let copy = copy_name(&name);
         if (put, record != &Record::Fence) == (Put::Created, true) {
             self.digest = name_of(&sealed);
@@ -178,7 +178,7 @@ impl Vault {
         indexes.any(|epoch| self.damages.has(&object("index", *epoch)))
     }
 
-    /// Takes the indexes out of the state that could not be read; says whether there were any.
+    /// Takes unreadable indexes out of the state; says whether there were any.
     pub(super) fn leave_damaged_indexes(&mut self, session: &mut Session) -> bool {
         let is_damaged = |epoch: &u64| self.damages.has(&object("index", *epoch));
         let indexes = std::mem::take(&mut self.state.indexes);
@@ -205,7 +205,7 @@ impl Vault {
         Ok(epoch)
     }
 
-    /// Deletes the records and indexes of the state before that this one does not list.
+    /// Deletes the records and indexes of the previous state that this one does not list.
     fn sweep(&mut self, before: &State, before_epoch: u64) -> Result<()> {
         let gone = |old: &[u64], new: &[u64]| -> Vec<String> {
             let gone = old.iter().filter(|epoch| !new.contains(epoch));

@@ -16,7 +16,7 @@ use super::chunker::ChunkLimits;
 
 /// The share of the mean chunk below which a chunk has no sketch: the sketch would take some hundredth of its saving.
 const LEAST_SHARE: usize = 16;
-/// Windows that are picked of a mean chunk.
+/// Windows that count in a mean chunk.
 const PICKED_OF_MEAN: usize = 1024;
 const WINDOW_BYTES: usize = 8;
 /// 2^64 over the golden ratio (Knuth, The Art of Computer Programming, 6.4).
@@ -60,12 +60,12 @@ impl Sketcher {
         }
     }
 
-    /// Returns the sketch of a chunk, unless it is short or all alike.
+    /// Returns the sketch of a chunk, unless the chunk is short or no window counts.
     pub(super) fn sketch(&self, chunk: &[u8]) -> Option<Sketch> {
         if chunk.len() < self.least_bytes {
             return None;
         }
-        // Shifted in two steps, as 64 bits at once cannot be.
+        // Two shifts: a shift by 64 bits is not allowed.
         let shift = 63 - self.pick_bits;
         let mut features = [u64::MAX; NUMBERS * FEATURES_OF_NUMBER];
         for window in chunk.windows(WINDOW_BYTES) {
@@ -92,7 +92,7 @@ fn mix(mut number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// Where a chunk lies that another may be a delta of.
+/// The place of a chunk that can be a base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BasePlace {
     /// The frame's number in the index.
@@ -128,7 +128,7 @@ pub(super) struct SketchTable {
 impl SketchTable {
     /// Makes an empty table that takes at most so many bytes.
     pub(super) fn new(cap_bytes: u64) -> SketchTable {
-        // Twice while it grows into one twice as long, of whose places 7 of 8 may be taken.
+        // Twice, while it grows into a table twice as long; 7 of 8 places may be taken.
         let place_bytes = 4 * (size_of::<(u32, BasePlace)>() + 1) as u64;
         SketchTable {
             places: HashMap::default(),
@@ -136,7 +136,7 @@ impl SketchTable {
         }
     }
 
-    /// Notes where a chunk lies, before others that are like it.
+    /// Notes the place of a chunk, before that of older similar ones.
     pub(super) fn insert(&mut self, sketch: Sketch, place: BasePlace) {
         for number in sketch.0 {
             if self.places.len() < self.count_max || self.places.contains_key(&number) {
@@ -145,7 +145,7 @@ impl SketchTable {
         }
     }
 
-    /// Returns where one lies that is like this.
+    /// Returns the place of a chunk similar to this sketch.
     pub(super) fn find(&self, sketch: Sketch) -> Option<BasePlace> {
         let [one, two, three] = sketch.0.map(|number| self.places.get(&number).copied());
         match one == two || one == three {

@@ -39,7 +39,7 @@ fn a_terabyte_of_holes_costs_its_data() {
     };
     let first = add(1).snapshot.new_raw_bytes;
     assert!((MIB..6 * MIB).contains(&first), "{first} bytes");
-    // Its times are others, its content is known.
+    // It has new times and a known content.
     let touched = SystemTime::now() + Duration::from_secs(60);
     disk.set_modified(touched).unwrap();
     let again = add(2);
@@ -137,7 +137,8 @@ fn holes_and_zeros_are_one_content() {
     }
 }
 
-/// In lists of before zeros count in the identity. A list is held to the rule that it names, at no cost for its zeros.
+/// In lists of earlier vaults zeros count in the identity. Such a list is read by its own rule, at no cost for its
+/// zeros.
 #[test]
 fn a_list_of_before_is_read() {
     let (_, mut vault) = memory_vault();

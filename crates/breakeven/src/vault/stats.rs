@@ -22,7 +22,7 @@ pub struct VaultStats {
     pub needed_stored_bytes: u64,
     /// Bytes in packs that no snapshot needs.
     pub unneeded_bytes: u64,
-    /// Packs that nothing needs and that wait to be deleted.
+    /// Packs without a use that wait to be deleted.
     pub waiting_packs: u64,
 }
 

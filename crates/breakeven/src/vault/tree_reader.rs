@@ -1,7 +1,7 @@
 //! Looking into snapshots: an entry at a path, all entries below it, the difference of two folders, one content.
 //!
-//! Promises: nothing is restored and nothing changed. A folder that is damaged is passed over and named. Folders that
-//! two snapshots have in common are not read to compare them.
+//! Promises: nothing is restored and nothing changed. A damaged folder is skipped and named. Folders that two snapshots
+//! share are not read to compare them.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -64,7 +64,7 @@ pub enum EntryChange {
 
 /// The folders that lead to the entries meant by patterns.
 pub(super) struct Included {
-    /// The folders that are not meant, but in which something is.
+    /// The folders that are not meant, but contain an entry that is.
     pub folders: BTreeSet<Vec<Vec<u8>>>,
     /// The patterns that mean nothing in the snapshot, by their places.
     pub unmatched: BTreeSet<usize>,
@@ -227,7 +227,7 @@ impl TreeReader {
                 is_meant = true;
             }
             if is_meant {
-                // From the nearest one up, as far as they are not known.
+                // From the nearest one up to the first known one.
                 for length in (1..path.len()).rev() {
                     if !folders.insert(path[..length].to_vec()) {
                         break;

@@ -54,7 +54,7 @@ pub(super) fn noise(random: &mut Rng, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.u8(..)).collect()
 }
 
-/// A tree with some of everything that needs no root.
+/// A tree with some of every kind that needs no root.
 fn make_tree(root: &Path) {
     let mut random = Rng::with_seed(crate::testing::seed(11));
     fs::create_dir_all(root.join("deep/er/still")).unwrap();
@@ -74,7 +74,7 @@ fn make_tree(root: &Path) {
     fs::set_permissions(root.join("empty"), fs::Permissions::from_mode(0o500)).unwrap();
 }
 
-/// Everything that can be seen of a tree, by path.
+/// All visible facts about a tree, by path.
 fn seen(root: &Path) -> Vec<String> {
     let mut seen = Vec::new();
     let mut left = vec![PathBuf::new()];
@@ -421,7 +421,7 @@ fn hostile_list(writer: &mut Writer<'_>, id: Id, depth: u8, raw_bytes: u64, item
     writer.put_chunk(group, kind, id, &list).unwrap();
 }
 
-/// Lists that say to be longer than any time, or than any memory.
+/// Lists that state lengths beyond any time, or beyond any memory.
 #[test]
 fn a_list_takes_no_more_time_and_memory_than_the_file_says() {
     let (_, mut vault) = memory_vault();
@@ -539,7 +539,7 @@ fn passwords_come_and_go() {
     assert!(vault.remove_password(&other).is_err(), "the last one");
 }
 
-/// A writer that stalls before it puts its lock, until two others have used its epoch and the next.
+/// A writer stalls before it puts its lock, until two others have used its epoch and the next.
 #[test]
 fn a_writer_that_stalls_as_it_begins_gives_up() {
     let (storage, mut vault) = memory_vault();
@@ -578,7 +578,7 @@ fn a_writer_that_stalls_as_it_begins_gives_up() {
     assert_eq!(epochs, [1, 3, 4]);
 }
 
-/// A key that an interrupted `init` left, a damaged one, and one whose owner writes meanwhile.
+/// Three keys: one that an interrupted `init` left, a damaged one, and one whose owner writes meanwhile.
 #[test]
 fn the_last_password_that_opens_the_vault_is_kept() {
     let (storage, mut vault) = memory_vault();
@@ -748,7 +748,7 @@ fn following_snapshots_says_how_many_of_their_bytes_are_done() {
     check("following snapshots", &told);
 }
 
-/// A file that grows as long as it is read.
+/// A file that grows while it is read.
 #[test]
 fn a_file_that_grows_while_it_is_read_is_whole_or_named() {
     use std::io::Write;
@@ -883,7 +883,7 @@ fn a_repair_names_what_is_lost_and_the_next_add_heals_it() {
         "{missing:?}"
     );
     let flipped = check_repair(true, &|folder| {
-        // One bit in the first frame of each pack: frames behind it are saved.
+        // One bit flips in the first frame of each pack: the frames behind it are saved.
         for pack in packs_of(folder, 1) {
             let mut bytes = fs::read(&pack).unwrap();
             bytes[100] ^= 1;
@@ -1146,8 +1146,7 @@ fn a_list_that_is_taken_over_without_its_chunks_counts_for_nothing() {
     }
 }
 
-/// Commits a snapshot of a file whose list names a chunk that is not there, as vaults of before may have it. Returns
-/// its number.
+/// Commits a snapshot of a file whose list names a missing chunk, as earlier vaults may have it. Returns its number.
 fn add_broken(vault: &mut Vault, content: &[u8], is_needed: bool) -> u64 {
     let id = vault.keys.id(content);
     let pool = pool();
@@ -1300,7 +1299,7 @@ impl<F: Fn(&str, &str) -> Result<()> + Send + Sync> FarEnd for Overheard<F> {
     }
 }
 
-/// A vault with a tree, and a target in which each file of it has been written over by its user.
+/// A vault with a tree, and a target whose user has overwritten each file of it.
 fn overwritten() -> (
     tempfile::TempDir,
     tempfile::TempDir,

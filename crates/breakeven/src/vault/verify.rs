@@ -262,7 +262,7 @@ impl Vault {
     }
 }
 
-/// Picks a share of the packs at random: at least one of any share but none.
+/// Picks a share of the packs at random: at least one, unless the share is 0.
 fn sampled<T>(packs: Vec<T>, share: f64, random: &mut fastrand::Rng) -> Vec<T> {
     if packs.is_empty() || share <= 0.0 {
         return Vec::new();
@@ -342,7 +342,7 @@ fn right(is_right: bool) -> Result<()> {
     }
 }
 
-/// Checks that an object has the bytes that a pack is named by.
+/// Checks that an object's bytes match the pack's name.
 fn verify_name(far: &dyn FarEnd, object: &str, pack: Id) -> Result<()> {
     let bytes = far.read(object, 2 * PACK_BYTES_LIMIT as u64)?;
     check_name(&bytes, pack)

@@ -1,10 +1,10 @@
 //! Adding trees of the file system.
 //!
-//! Folders are opened one within another and links are never followed, so that a tree that changes meanwhile leads
-//! nowhere else. A file is taken for unchanged if path, size, both times and inode equal those of the snapshot before.
-//! The exception is a change so shortly before that snapshot that the clock could not show it. A file that changes
-//! while it is read is read again. If it never holds still it is stored as it was read last, marked, and reported.
-//! Attributes of unchanged files are read where the snapshot before does not know them.
+//! Folders are opened one within another and links are never followed, so a tree that changes meanwhile leads nowhere
+//! else. A file is taken for unchanged if path, size, both times and inode equal those of the snapshot before. The
+//! exception is a change so shortly before that snapshot that the clock could not show it. A file that changes while it
+//! is read is read again. If it never holds still it is stored as it was read last, marked, and reported. Attributes of
+//! unchanged files are read where the snapshot before does not know them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -36,12 +36,12 @@ use super::{INDEX_PHASE, Progress, RECORD_BYTES_MAX, Vault};
 
 /// The coarsest clock of a file system: 2 s on FAT, 10 ms elsewhere.
 const CLOCK_GRAIN_SECONDS: i64 = 2;
-/// Folders within each other that are held open; those above are opened again when they are gone on with. A process may
-/// have 256 files open where little is allowed, and a vault takes a few of them.
+/// Folders within each other that are held open; those above are opened again when their turn comes. A process may have
+/// 256 files open where little is allowed, and a vault takes a few of them.
 pub(super) const OPEN_FOLDERS_MAX: usize = 64;
 /// The most bytes of a snapshot's paths: half of the longest record that a reader accepts.
 const PATHS_BYTES_MAX: usize = RECORD_BYTES_MAX as usize / 2;
-/// A file that changes while it is read is read so often.
+/// How often a file is read that changes while it is read.
 const READS_MAX: usize = 3;
 const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
@@ -58,7 +58,7 @@ pub struct AddOptions {
     pub user: String,
     /// Patterns of the entries that are left out.
     pub excludes: PathPatterns,
-    /// Whether folders with a CACHEDIR.TAG are left out, but for the tag.
+    /// Whether folders with a CACHEDIR.TAG are left out, except for the tag.
     pub excludes_caches: bool,
     /// Whether other file systems are left out.
     pub one_file_system: bool,
@@ -66,13 +66,13 @@ pub struct AddOptions {
     pub rereads: bool,
     /// Whether a file is taken for unchanged if only its inode's change time (ctime) differs.
     pub ignores_ctime: bool,
-    /// Whether one of another inode is, and of another ctime with it.
+    /// Whether a file is taken for unchanged if only its inode, and with it the ctime, differs.
     pub ignores_inode: bool,
     /// Whether it only finds out how much would be stored: no object is put but the lock of the turn.
     pub is_trial: bool,
     /// The time now.
     pub now: Time,
-    /// How it is written.
+    /// The choices of its writer.
     pub writer: WriterOptions,
 }
 
@@ -104,17 +104,17 @@ pub struct ReadFiles {
     pub new: u64,
     /// Of another size or time of change.
     pub changed: u64,
-    /// Only the inode's change is another (ctime).
+    /// Only the inode's change time (ctime) differs.
     pub ctime: u64,
     /// Another inode, and perhaps another ctime, of the same size and time of change.
     pub inode: u64,
-    /// As they were, but changed so shortly before the snapshot before that the clock could not tell.
+    /// Unchanged, but so young at the snapshot before that the clock could not show a change.
     pub young: u64,
     /// They changed while they were read for the snapshot before.
     pub torn: u64,
-    /// As they were, but the vault lacks their content.
+    /// Unchanged, but the vault lacks their content.
     pub lost: u64,
-    /// All, as was asked for.
+    /// All files, as the caller asked.
     pub asked: u64,
 }
 
@@ -244,7 +244,7 @@ impl Vault {
         self.added(epoch, added)
     }
 
-    /// Takes up the snapshot as it was committed, if it was.
+    /// Reads the snapshot as committed, if it was.
     fn added(&self, epoch: Option<u64>, mut added: Added) -> Result<Added> {
         if let Some(epoch) = epoch {
             added.epoch = epoch;
@@ -313,7 +313,7 @@ static WHOLE: Wanted = Wanted {
 struct AddedFolder<'w> {
     /// Its own entry, but for its content; the root has none.
     itself: Option<Stored>,
-    /// Nothing while one far below is added.
+    /// Nothing while a folder far below is added.
     descriptor: Option<OwnedFd>,
     inode: Inode,
     /// The remaining names.
@@ -341,7 +341,7 @@ impl AddedFolder<'_> {
 
 /// The fate of a name.
 enum Step<'w> {
-    /// It is added, unless that was a problem.
+    /// It is added, unless there was a problem.
     Done(Option<Stored>),
     /// It is a folder, which comes first.
     Into(Box<AddedFolder<'w>>),
@@ -376,7 +376,7 @@ struct Walk<'v, 'o> {
     /// The stored entries of files with several names, by device and inode.
     links: BTreeMap<(u64, u64), Stored>,
     clones: Clones,
-    /// Below which clones were read.
+    /// The folder below which clones were read.
     root: OwnedFd,
     devices: Vec<u64>,
     added: Added,
@@ -391,7 +391,7 @@ const FOLDER_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// Without waiting for the other end of a pipe that took a file's place.
+/// A pipe may have taken the file's place: opening must not wait for its other end.
 const FILE_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -547,14 +547,14 @@ impl Walk<'_, '_> {
         Ok(names)
     }
 
-    /// Adds one name; nothing where that is a problem.
+    /// Adds one name; nothing if there is a problem.
     fn add_entry<'w>(
         &mut self,
         above: &AddedFolder<'_>,
         name: &[u8],
         wanted: Option<&'w Wanted>,
     ) -> Result<Step<'w>> {
-        // File systems of others have longer names, and a reader refuses the whole folder for one.
+        // Some file systems have longer names, and one of them makes a reader refuse the whole folder.
         if !is_safe_name(name) {
             let length = name.len();
             self.problem(format_args!(
@@ -776,7 +776,7 @@ impl Walk<'_, '_> {
         Ok(Some((entry, stamp)))
     }
 
-    /// Numbers names of one inode by it, so that the number is the same the next time.
+    /// Numbers the names of an inode by the inode, so the number is the same next time.
     fn group_of(&mut self, status: &Stat) -> u64 {
         if status.st_nlink < 2 {
             return 0;
@@ -890,7 +890,7 @@ impl Walk<'_, '_> {
                     has_more: false,
                 }) => return Ok(Some(stored)),
                 Ok(reading) => {
-                    // Such a file has another length than it says.
+                    // Such a file has another length than the stated one.
                     expected.is_bounded = !reading.is_settled;
                     last = Some(reading.stored);
                 }
@@ -912,7 +912,7 @@ impl Walk<'_, '_> {
         Ok(last)
     }
 
-    /// Reads an open file; says why that is not possible.
+    /// Reads an open file; returns the reason if it cannot.
     fn read_once(
         &mut self,
         name: &[u8],
@@ -925,7 +925,7 @@ impl Walk<'_, '_> {
         let extents = self.clones.extents(&file, status);
         let shared = extents.and_then(|it| self.clones.find(&self.root, &it));
         let length = status.st_size as u64;
-        // Files that the system makes up say that they are empty.
+        // Files that the system makes up state a length of 0.
         let limit = Some(length).filter(|length| expected.is_bounded && *length > 0);
         let mut source = FileSource::new(File::from(file), limit, expected.is_changed);
         let stored = match shared {
@@ -992,7 +992,7 @@ enum Reason {
 /// The expected facts about a file that is read.
 #[derive(Clone, Copy)]
 struct Expected {
-    /// Whether it is as long as it says.
+    /// Whether its length is the stated one.
     is_bounded: bool,
     /// Whether its content is another than in the snapshot before.
     is_changed: bool,
@@ -1003,12 +1003,12 @@ struct Reading {
     stored: Stored,
     /// Whether it is as it was before.
     is_settled: bool,
-    /// Whether more follows than it says.
+    /// Whether more follows than the stated length.
     has_more: bool,
 }
 
 impl ReadFiles {
-    /// Counts a file that was read; for no reason, where it changed as it was looked at.
+    /// Counts a file that was read. Without a reason it changed while it was looked at.
     fn count(&mut self, reason: Option<Reason>) {
         *match reason {
             Some(Reason::New) => &mut self.new,
@@ -1023,7 +1023,7 @@ impl ReadFiles {
     }
 }
 
-/// Opens a file that is to be read, without waiting for it; says why that is not possible.
+/// Opens a file to read it, without waiting for it; returns the reason if it cannot.
 fn open_file(folder: &OwnedFd, name: &[u8]) -> std::result::Result<(Stat, OwnedFd), String> {
     moments::pass();
     let opened = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::empty());
@@ -1087,7 +1087,7 @@ mod tests {
     use crate::pool::PoolOptions;
     use crate::storage::MemoryStorage;
 
-    /// Such a name lies on no file system that a test can count on: it is asked for without one.
+    /// Tests cannot count on a file system with such names, so the walk is asked for one without a file.
     #[test]
     fn a_name_that_no_reader_takes_is_a_problem() {
         let far = FolderEnd::shared(Arc::new(MemoryStorage::new()));
@@ -1128,7 +1128,7 @@ mod tests {
             walk.added.problems.pop().expect("a problem").1
         };
         assert!(add(256).contains("a name of 256 bytes"));
-        // This one is only not there.
+        // This one is merely missing.
         assert!(!add(255).contains("a name of"));
     }
 

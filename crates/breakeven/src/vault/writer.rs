@@ -1,4 +1,4 @@
-//! Adding a snapshot: contents in, chunks that are new into frames, frames into packs, and the commit.
+//! Adding a snapshot: contents in, new chunks into frames, frames into packs, and the commit.
 //!
 //! Frames are compressed by the pool while the next are filled. Memory: the index, a frame for each place of the ring,
 //! a pack of each kind, 24 frames of lists. Packs that an earlier writer left without a commit are taken over.
@@ -33,11 +33,11 @@ use super::record::{Record, Snapshot};
 use super::repair::is_damaged;
 use super::session::Session;
 
-/// Indexes that count before an add merges all of them into its own.
+/// At so many indexes an add merges all of them into its own.
 const INDEXES_MAX: usize = 16;
 /// A list longer than this is cut, and listed itself.
 const LIST_BYTES_MAX: usize = 128 << 10;
-/// Lists that are remembered to be whole: some 20 bytes each.
+/// Lists that are known to be whole: some 20 bytes each.
 const WHOLE_MAX: usize = 1 << 20;
 
 /// Where contents come from.
@@ -54,7 +54,7 @@ pub trait Source {
     /// Those of the medium.
     fn rewind(&mut self) -> Result<bool>;
 
-    /// Returns the file that is read from its start, if it is one, so that all workers may read it.
+    /// Returns the file that is read from its start, if it is one: all workers may read it.
     fn file(&self) -> Option<&Arc<File>> {
         None
     }
@@ -64,7 +64,7 @@ pub trait Source {
         false
     }
 
-    /// Returns how many zeros stand next, as far as that is known without reading them.
+    /// Returns how many zeros come next, as far as known without a read.
     ///
     /// # Errors
     /// Those of the medium.
@@ -81,7 +81,7 @@ pub trait Source {
         Ok(())
     }
 
-    /// Returns the bytes of the whole content, where that is known before it is read.
+    /// Returns the bytes of the whole content, if known before it is read.
     fn size_bytes(&self) -> Option<u64> {
         None
     }
@@ -203,7 +203,7 @@ pub struct Writer<'v> {
     vault: &'v mut Vault,
     hold: Hold,
     pub(super) index: Index,
-    /// Frames from this one on are of this writer, and lists in them whole.
+    /// Frames from this one on are this writer's, and the lists in them are whole.
     first_frame: usize,
     /// Reads lists of others and remembers those that are whole.
     lists: Chunks,
@@ -363,7 +363,7 @@ impl<'v> Writer<'v> {
         }
     }
 
-    /// Goes by another index.
+    /// Takes another index.
     pub(super) fn replace_index(&mut self, index: Index) {
         self.index = index;
         self.deltas.forget_frames();
@@ -374,8 +374,8 @@ impl<'v> Writer<'v> {
         std::mem::replace(&mut self.index, Index::new(0))
     }
 
-    /// Returns the content of an index of all packs except those that leave. Only those lists stay in it that are found
-    /// here: of another one a chunk may be gone.
+    /// Returns the content of an index of all packs except those that leave. It keeps only lists that are found here:
+    /// another one may lack a chunk.
     pub(super) fn merged(&self, leaving: &BTreeSet<Id>) -> Result<Vec<u8>> {
         let mut merged = Vec::new();
         let copied = self.vault.copied_packs()?;
@@ -417,7 +417,7 @@ impl<'v> Writer<'v> {
         Ok(unlisted)
     }
 
-    /// Takes some snapshots out of the state that is committed.
+    /// Takes some snapshots out of the state before it is committed.
     pub(super) fn let_go(&mut self, snapshots: &[u64]) {
         let state = &mut self.vault.state;
         state.snapshots.retain(|epoch| !snapshots.contains(epoch));
@@ -433,8 +433,8 @@ impl<'v> Writer<'v> {
         self.index.memory_bytes()
     }
 
-    /// Takes over packs that no index lists, which an interrupted change left, where they are useful; returns the
-    /// others. `will_stay` says which chunks are there in the end though they are not in the index now.
+    /// Takes over packs that an interrupted change left without an index, if they are useful; returns the others.
+    /// `will_stay` says which chunks will be there in the end though they are not in the index now.
     pub(super) fn take_over(
         &mut self,
         unlisted: Vec<Id>,
@@ -506,8 +506,8 @@ impl<'v> Writer<'v> {
         self.index.pack_of(&chunk.id) == Some(pack.name)
     }
 
-    /// Says whether a content is known and whole. A list of another writer is read: vaults of before have some whose
-    /// chunks a collection took.
+    /// Says whether a content is known and whole. A list of another writer is read: in earlier vaults a collection may
+    /// have taken some of its chunks.
     fn is_whole(&mut self, id: &Id) -> Result<bool> {
         let Some(place) = self.index.find(id) else {
             return Ok(false);
@@ -652,7 +652,7 @@ impl<'v> Writer<'v> {
             return Ok(known.then(|| (id, window.bytes().len() as u64)));
         }
         if let Some(file) = source.file() {
-            // Where it cannot be read, reading it in order says why.
+            // If it cannot be read, the read in order reports why.
             let size_bytes = source.size_bytes().unwrap_or(0);
             if size_bytes <= window.bytes().len() as u64 {
                 return Ok(None);
@@ -778,7 +778,7 @@ impl<'v> Writer<'v> {
         Ok(())
     }
 
-    /// The same; says whether anything was known, and counts nothing.
+    /// The same; says whether the chunk was known, and counts nothing.
     pub(super) fn fill(&mut self, group: Group, chunk: &ChunkEntry, bytes: &[u8]) -> Result<bool> {
         assert!(
             bytes.len() <= CHUNK_BYTES_LIMIT,
@@ -934,7 +934,7 @@ impl<'v> Writer<'v> {
 
     /// Makes all chunks so far durable, without a snapshot of them.
     pub(super) fn flush(&mut self) -> Result<()> {
-        // Some of them may go the way of all others.
+        // Some of their chunks may become plain.
         self.end_deltas()?;
         for group in Group::ALL {
             self.end_frame(group)?;
@@ -1010,8 +1010,8 @@ impl<'v> Writer<'v> {
     /// in the bytes that it took.
     ///
     /// # Errors
-    /// Those of the storage; [`Error::Invalid`] if another writer has closed this epoch. Whether the
-    /// snapshot is there after an error of the storage, the vault tells when it is opened again.
+    /// Those of the storage; [`Error::Invalid`] if another writer has closed this epoch. After an error of the storage,
+    /// the next opening of the vault shows whether the snapshot is there.
     pub fn commit(mut self, mut snapshot: Snapshot) -> Result<u64> {
         self.flush()?;
         if let Hold::Mark { .. } = self.hold {
@@ -1048,7 +1048,7 @@ impl<'v> Writer<'v> {
 struct List {
     levels: Vec<Vec<u8>>,
     raw_bytes: u64,
-    /// Zeros that were met and not yet noted.
+    /// Zeros that are not yet noted.
     zeros: u64,
 }
 
