@@ -6,7 +6,7 @@
 //!
 //! Memory: one copy of the object that is put or read, at most a pack, for each thread that asks.
 #![deny(unsafe_code)]
-// Standard error may be full or gone, and these end the process then.
+// Standard error may be full or closed, and these would end the process then.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 use std::net::TcpStream;
@@ -46,7 +46,7 @@ const CREDENTIALS: [&[&str]; 6] = [
     &["aws_skip_signature"],
     &["aws_metadata_endpoint"],
 ];
-/// Variables that lead requests another way.
+/// Variables that send requests through a proxy.
 const PROXIES: [&str; 3] = ["http_proxy", "https_proxy", "all_proxy"];
 
 /// How a store is reached.
@@ -57,7 +57,8 @@ pub struct S3Options {
     /// The environment: credentials, region and the rest are those of its `AWS_*` variables. Default: the variables of
     /// the process.
     pub variables: Vec<(String, String)>,
-    /// When a request has failed that is not answered. Default 300 s: a pack of 16 MiB over 1 Mbit/s takes 134.
+    /// The time after which a request without an answer has failed. Default 300 s: a pack of 16 MiB over 1 Mbit/s takes
+    /// 134.
     pub request_timeout: Duration,
 }
 
@@ -155,7 +156,7 @@ fn check_answers(endpoint: &str) -> Result<()> {
     let invalid = |reason: String| Error::invalid("endpoint", format!("{endpoint}: {reason}"));
     let url = Url::parse(endpoint).map_err(|error| invalid(error.to_string()))?;
     let (sender, receiver) = std::sync::mpsc::channel();
-    // Looking up a name knows no time limit.
+    // The lookup of a name has no time limit.
     let connecting = std::thread::Builder::new().name("connect".to_string());
     let connecting = connecting.spawn(move || sender.send(connect(&url)));
     connecting.map_err(|error| Error::io("start", "a thread", error))?;
@@ -201,7 +202,7 @@ impl S3 {
     }
 }
 
-/// Tells an object that is not there from a request that failed.
+/// Tells a missing object from a failed request.
 fn found<T>(answer: object_store::Result<T>) -> Answer<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -260,7 +261,7 @@ impl Requests for S3 {
         }
         let answer = self.runtime.block_on(self.store.get_opts(&path, options));
         let answer = match (found(answer), part) {
-            // A range behind the end is refused like anything else; the size tells.
+            // A range behind the end is refused like any other; the size shows the reason.
             (Err(RequestError::Again(reason)), Part::Range { offset, .. }) => {
                 return match self.meta(name)? {
                     Some(meta) if meta.size <= offset => Ok(Some(Vec::new())),
@@ -315,7 +316,7 @@ impl Requests for S3 {
     }
 }
 
-/// Checks how long an answer is before any of it is kept, and returns that.
+/// Checks how long an answer is before any of it is stored, and returns the length.
 fn check_length(answer: &GetResult, part: Part) -> Answer<u64> {
     let length = answer.range.end - answer.range.start;
     let most_bytes = match part {

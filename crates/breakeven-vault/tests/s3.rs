@@ -55,7 +55,7 @@ enum Fault {
     Throttle,
 }
 
-/// Starts a proxy; every so many connections meet a fault, which are counted.
+/// Starts a proxy. Every so many connections meet a fault, and the faults are counted.
 fn proxy(upstream: u16, faults: Arc<AtomicU64>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its address").port();

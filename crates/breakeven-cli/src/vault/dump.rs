@@ -102,9 +102,9 @@ impl<R: Read> Read for Padded<R> {
 /// An archive that is being written.
 struct TarArchive<'d, W: Write> {
     builder: Builder<W>,
-    /// By which files are read while folders are.
+    /// Reads files while folders are being read.
     contents: TreeReader,
-    /// The first names of files with several.
+    /// The first names of files with several names.
     links: BTreeMap<u64, PathBuf>,
     problems: &'d mut Vec<(PathBuf, String)>,
 }

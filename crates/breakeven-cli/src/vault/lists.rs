@@ -54,7 +54,7 @@ pub fn named(add: &AddOptions) -> Result<NamedPaths> {
     Ok(named)
 }
 
-/// Returns the path from the root of a name in a list. A link that is named is meant itself.
+/// Returns the path from the root of a name in a list. A named link stands for itself.
 fn located(path: &Path) -> std::io::Result<PathBuf> {
     fs::symlink_metadata(path)?;
     let (Some(name), Some(folder)) = (path.file_name(), path.parent()) else {

@@ -20,7 +20,7 @@ use breakeven::quoted::quoted_bytes;
 /// Bytes that are gathered before they are printed.
 const PRINTED_BYTES: usize = 64 << 10;
 
-/// Lines of a report of any length, as they come.
+/// Lines of a report of any length, written as they come.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 
@@ -123,7 +123,7 @@ pub fn find(options: &VaultOptions, vault: &Vault, find: &FindOptions) -> Result
     Ok(partial(&problems))
 }
 
-/// A folder by its content and where it lies, in which snapshot ever.
+/// A folder by its content and its path, in any snapshot.
 type FolderKey = (Id, u64);
 
 /// A folder that is looked into.
@@ -133,7 +133,7 @@ struct OpenFolder {
     has_any: bool,
 }
 
-/// Remembers the folders in which nothing was found, as far as they are left.
+/// Remembers closed folders without a match.
 fn close(open: &mut Vec<OpenFolder>, depth: usize, barren: &mut BTreeSet<FolderKey>) {
     while let Some(folder) = open.pop_if(|folder| folder.depth >= depth) {
         if !folder.has_any {

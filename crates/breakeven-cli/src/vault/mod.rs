@@ -41,16 +41,16 @@ use options::{
     SnapshotPath, VaultCommand,
 };
 
-/// A snapshot was made or restored, but for some files.
+/// The exit code where a snapshot was made or restored except for some files.
 const PARTIAL: u8 = 3;
 /// How often the bar is redrawn.
 const DRAWN_EVERY: Duration = Duration::from_millis(200);
 
-/// The variables that stand in for options.
+/// The variables for options that are not typed.
 const REPOSITORY: &str = "BREAKEVEN_REPOSITORY";
 const PASSWORD_FILE: &str = "BREAKEVEN_PASSWORD_FILE";
 
-/// Returns a variable that says something.
+/// Returns a variable that is not empty.
 fn variable(name: &str) -> Option<PathBuf> {
     let value = std::env::var_os(name).filter(|value| !value.is_empty());
     value.map(PathBuf::from)
@@ -136,7 +136,7 @@ fn run_command(options: &VaultOptions) -> Result<ExitCode> {
     seen::end(options, repo, &vault, code)
 }
 
-/// Runs a command that only reads, which a damaged record does not stop.
+/// Runs a command that only reads; a damaged record does not stop it.
 fn read(options: &VaultOptions, vault: &Vault) -> Result<ExitCode> {
     match &options.command {
         VaultCommand::Restore(restore) => run_restore(options, vault, restore),
@@ -454,7 +454,7 @@ fn read_files(read: &ReadFiles) -> Value {
     })
 }
 
-/// Says why files were read that the snapshot before has, if any were.
+/// Explains why known files were read, if any were.
 fn read_line(read: &ReadFiles) -> Option<String> {
     let reasons = [
         (read.changed, "of another size or time"),
@@ -681,7 +681,7 @@ fn run_forget(
         .iter()
         .filter(|it| it.reasons.is_empty())
         .map(|it| it.epoch);
-    // A number may be given that the rules forget as well.
+    // A typed number may be one that the rules forget as well.
     let gone: BTreeSet<u64> = gone.chain(forget.snapshots.iter().copied()).collect();
     let gone = Vec::from_iter(gone);
     if !gone.is_empty() && !forget.dry_run {

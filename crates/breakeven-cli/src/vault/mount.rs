@@ -41,7 +41,7 @@ use crate::standard;
 const KEPT: Duration = Duration::from_secs(86_400 * 365);
 /// Entries of folders that are kept decoded.
 const ENTRIES_KEPT: usize = 200_000;
-/// How far ahead of a reader that goes on where it was frames are decoded: three of the longest by default.
+/// How far ahead of a sequential reader frames are decoded: three of the longest by default.
 const AHEAD_BYTES: [u64; 3] = [1 << 20, 2 << 20, 3 << 20];
 /// Reads of a stream between two looks ahead, in bytes.
 const AHEAD_STEP: u64 = 256 << 10;
@@ -50,16 +50,16 @@ const AHEAD_THREADS: usize = 3;
 const AHEAD_WAITING: usize = 64;
 /// The block size that programs see, and by which they copy.
 const BLOCK_BYTES: u32 = 128 << 10;
-/// How often a mount looks whether it was ended from outside, or has something to read again.
+/// How often a mount checks whether it was ended from outside, or must read the vault again.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long an end may take before it is said why.
+/// How long an end may take before the reason is printed.
 const PATIENCE: Duration = Duration::from_secs(1);
 const TIMES: &str = "times";
 const LATEST: &str = "latest";
 
 /// Mounts snapshots and serves them until they are unmounted, or a signal asks for it.
 ///
-/// A vault that others change meanwhile is read again when something is not where it was.
+/// A vault that others change is read again when an object is not at its place.
 pub fn mount(options: &VaultOptions, vault: &mut Vault, mount: &MountOptions) -> Result<ExitCode> {
     let shown = look::shown(mount.target.as_os_str().as_bytes());
     let target = fs::metadata(&mount.target).with_context(|| format!("mount at {shown}"))?;
@@ -83,7 +83,7 @@ pub fn mount(options: &VaultOptions, vault: &mut Vault, mount: &MountOptions) ->
         None => all_snapshots(&selected, &mut tree)?,
     };
     ensure!(root.is_folder(), "only a folder can be mounted");
-    // Caught before anything is mounted, so that none leaves it behind.
+    // Caught before anything is mounted, so that no signal leaves a mount behind.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("wait for signals")?;
     let (ahead, waiting) = sync_channel(AHEAD_WAITING);
     let (renewals, asked) = channel();
@@ -136,8 +136,8 @@ fn renewed(vault: &mut Vault, reader: &RandomReader, index_bytes_max: u64) -> bo
     })
 }
 
-/// Waits until the file system is unmounted, or unmounts it for a signal; calls `serve` again and again. Files open
-/// then are served until they are closed, or another signal comes.
+/// Waits until the file system is unmounted, or unmounts it for a signal; meanwhile calls `serve` repeatedly. Files
+/// open then are served until they are closed, or another signal comes.
 fn end_of(
     session: BackgroundSession,
     target: &Path,
@@ -236,7 +236,7 @@ fn all_snapshots(selected: &[(u64, Snapshot)], tree: &mut TreeReader) -> Result<
         top.name = epoch.to_string().into_bytes();
         top.changed = snapshot.begun;
         latest = latest.max(Some((snapshot.begun, epoch)));
-        // As a name without blanks, and apart from one of the same second.
+        // A name without blanks, and different from another of the same second.
         let time = local(snapshot.begun).replace(' ', "_");
         times.push(link(
             &format!("{time}_{epoch}"),
@@ -416,7 +416,7 @@ struct FileKey {
 }
 
 impl InodeKey {
-    /// Returns the number that an inode has unless another one has it.
+    /// Returns the number of an inode, unless another inode has it.
     fn number(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
@@ -720,7 +720,7 @@ impl SnapshotFiles {
         let next = file.next.fetch_max(end, Ordering::Relaxed);
         if offset.abs_diff(next) <= AHEAD_STEP && offset / AHEAD_STEP != end / AHEAD_STEP {
             for ahead in AHEAD_BYTES {
-                // Where all are busy, the stream does not wait for them.
+                // If all are busy, the stream does not wait for them.
                 let _ = self.ahead.try_send((Arc::clone(&file.map), end + ahead));
             }
         } else if offset.abs_diff(next) > AHEAD_STEP {

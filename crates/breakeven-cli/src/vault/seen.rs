@@ -72,7 +72,7 @@ impl Seen {
         lines.find(|it| it.place == self.place).map(|it| &it.record)
     }
 
-    /// Says why the vault is older than it was, if it is.
+    /// Returns why the vault is older than it was, if it is.
     fn refusal(&self, vault: &Vault) -> Result<Option<String>> {
         let Some(seen) = self.here() else {
             return Ok(None);
@@ -87,7 +87,7 @@ impl Seen {
         }))
     }
 
-    /// Says so where the vault is newer elsewhere and was never opened here.
+    /// Prints it if the vault is newer elsewhere and was never opened here.
     fn tell_newer_elsewhere(&self, vault: &Vault) -> Result<()> {
         let newest = self.lines.iter().max_by_key(|it| it.record.epoch);
         let Some(newest) = newest.filter(|_| self.here().is_none()) else {
@@ -139,7 +139,7 @@ fn line(text: &str) -> Option<Line> {
     Some(Line { record, place })
 }
 
-/// Refuses to go on with a vault that is to be changed, or copied from, and is older than it was.
+/// Refuses to change or copy from a vault that is older than it was.
 pub fn check(options: &VaultOptions, repo: &Path, vault: &Vault) -> Result<()> {
     let Some(seen) = Seen::of(options, repo, vault).filter(|_| !options.accept_older) else {
         return Ok(());
@@ -151,7 +151,7 @@ pub fn check(options: &VaultOptions, repo: &Path, vault: &Vault) -> Result<()> {
     }
 }
 
-/// Remembers the newest record; says so where a vault that was read is older than it was.
+/// Remembers the newest record. Prints it if a vault that was read is older than it was.
 pub fn end(options: &VaultOptions, repo: &Path, vault: &Vault, code: ExitCode) -> Result<ExitCode> {
     let Some(seen) = Seen::of(options, repo, vault) else {
         return Ok(code);

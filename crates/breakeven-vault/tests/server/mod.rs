@@ -5,14 +5,14 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// A server with an empty bucket of the name `bucket`, on a port of the loopback interface that was free.
+/// A server with an empty bucket named `bucket`, on a free port of the loopback interface.
 pub struct Server {
     child: Child,
     pub port: u16,
 }
 
 impl Server {
-    /// Starts it, unless it is not installed, which is an error where everything has to be.
+    /// Starts it, unless it is not installed. That is an error where everything must be installed.
     pub fn start() -> Option<Server> {
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
