@@ -384,8 +384,8 @@ impl Blocks {
         transaction.carry_out(&plan, &recoding)
     }
 
-    /// Cleans if that is due. It is due in two cases, once enough was written since the last checkpoint to pay for one:
-    /// the file has little room and the host has none, or the file is too long. Moved blocks keep their encoding: where
+    /// Cleans if that is due. It is due once enough was written since the last checkpoint to pay for one, in two cases.
+    /// The file has little room and the host has none, or the file is too long. Moved blocks keep their encoding: where
     /// blocks are overwritten, most moved ones are soon dead, and commits wait. Call it behind every transaction, or
     /// every few.
     ///

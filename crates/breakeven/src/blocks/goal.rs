@@ -1,8 +1,8 @@
 //! The right length of a store's file: its live bytes, a share of dead ones, and room for the next writes.
 //!
-//! A cleaned log needs room in three places: for writes until the next cleaning, for moves before they free anything,
-//! and in segments that are begun or kept in reserve. All of it is part of the length that [`BlocksOptions::space_amp`]
-//! asks for. So the file keeps to it, and not only the segments in use.
+//! A cleaned log needs room for three things: writes until the next cleaning, moves before they free anything, and
+//! segments that are begun or kept in reserve. All of it is part of the length that [`BlocksOptions::space_amp`] asks
+//! for. So the file keeps to it, and not only the segments in use.
 
 use super::layout::SEGMENTS_START;
 use super::log::{Log, Use, is_free};

@@ -10,9 +10,9 @@ use crate::storage::{MemoryStorage, OpenOptions, Storage};
 const NAME: &str = "store";
 const BLOCK_BYTES: usize = 512;
 
-/// Without flags: each superblock was written to one slot alone. There are two sessions, neither closed: a volume of 30
-/// blocks, with one of them shown at 50 too, its clone and a note; a checkpoint; blocks 10 to 19 again. Then blocks 20
-/// to 24 again and a trim of the first two; then block 25 again.
+/// Without flags: each superblock was written to one slot alone. There are two sessions, neither closed. First come a
+/// volume of 30 blocks, with one of them shown at 50 too, its clone and a note. A checkpoint follows, and blocks 10 to
+/// 19 again. Then blocks 20 to 24 again and a trim of the first two; then block 25 again.
 const WITHOUT_FLAGS: &[u8] = include_bytes!("../../tests/golden/blocks-1.zst");
 const WITHOUT_FLAGS_BYTES: usize = 32_768;
 

@@ -548,8 +548,8 @@ impl Log {
         }
     }
 
-    /// Ensures that a record of so many bytes can be laid out with the reserve left behind it, in the file as it is or
-    /// in one that grows.
+    /// Ensures that a record of so many bytes can be laid out with the reserve left behind it. The file may grow for
+    /// that.
     ///
     /// # Errors
     /// If neither has room; nothing has happened then.
@@ -618,7 +618,7 @@ impl Log {
         let has_room = |log: &Log, index: &usize| log.backing[*index] != Backing::Missing;
         let (given, mut missing): (Vec<usize>, Vec<usize>) =
             free.into_iter().partition(|index| has_room(self, index));
-        // Those that are too short are no room.
+        // Segments that are too short are no room.
         let room_of = |log: &Log, index: usize| {
             let segment = log.segments.get(index);
             u64::from(log.is_long_enough(&segment)) * segment.bytes

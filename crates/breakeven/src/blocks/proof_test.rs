@@ -1,10 +1,10 @@
 //! The proof that a store survives everything that a medium may do.
 //!
 //! A store is driven by seeded random transactions on the simulated disk, beside the model. At every moment the oracle
-//! knows the states that a crash may leave: the last acknowledged one, or one that a later transaction would make,
-//! begun and perhaps not acknowledged. Power cuts come at every boundary of every run under every damage, some of them
-//! again inside of recovery. Every call fails once and for good. The disk is full at every size. Bits of stores flip
-//! and files are cut, behind one session and behind several.
+//! knows the states that a crash may leave. They are the last acknowledged one, and those of later transactions that
+//! began and were perhaps not acknowledged. Power cuts come at every boundary of every run under every damage, some of
+//! them again inside of recovery. Every call fails once and for good. The disk is full at every size. Bits of stores
+//! flip and files are cut, behind one session and behind several.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -818,7 +818,7 @@ mod tests {
     use crate::blocks::{Blocks, BlocksOptions};
     use crate::storage::MemoryStorage;
 
-    /// Four nodes, each of which stands a thousand times below the one above it, and nothing at the end.
+    /// Four nodes. Each stands a thousand times below the one above it, and there is nothing at the end.
     #[test]
     fn a_map_of_nodes_without_blocks_is_refused() {
         let storage = MemoryStorage::new();

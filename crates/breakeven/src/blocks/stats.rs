@@ -4,7 +4,7 @@ use super::log::Use;
 use super::{Blocks, Turn};
 use crate::decide::fields::{Field, FieldTable, Unit, Value};
 
-/// The statistics of a store. Those that only its writer knows are missing while a transaction runs.
+/// The statistics of a store. Values that only its writer knows are missing while a transaction runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The number of the last transaction.

@@ -1,6 +1,6 @@
 //! A transaction: changes that become visible together, or not at all.
 //!
-//! A commit that is to be durable is written, synced, and then shown: to this process at once, and to others by a
+//! A commit that is to be durable is written, synced, and then shown. This process sees it at once. Others see it by a
 //! publication in the log, which needs no sync. Until then it can be taken back: padding takes its place.
 
 use std::ops::Range;

@@ -27,13 +27,13 @@ pub struct Verified {
     pub stored_bytes: u64,
     /// The nodes of all maps.
     pub nodes: u64,
-    /// The dictionaries, each of which lies there twice.
+    /// The dictionaries. Each lies there twice.
     pub dictionaries: u64,
     /// The chunks of the frame table that lie in the file.
     pub chunks: u64,
     /// Whether the live bytes of segments were compared: not while a transaction runs.
     pub has_compared_live: bool,
-    /// Blocks that could not be read, each of which is a fault.
+    /// Blocks that could not be read. Each is a fault.
     pub broken_blocks: u64,
     /// The number of faults.
     pub fault_count: u64,

@@ -358,7 +358,7 @@ fn what_protects_readers_is_missed_when_it_is_left_out() {
     });
 }
 
-/// Counts of a disk with readers and two alternating writers, one of which sometimes dies.
+/// Counts of a disk with readers and two alternating writers. A writer sometimes dies.
 #[derive(Debug, Default)]
 struct Deaths {
     commits: u64,

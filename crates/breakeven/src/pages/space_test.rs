@@ -58,8 +58,8 @@ fn transact(connection: &mut Connection, random: &mut Rng, pages: &[u64]) -> u64
     connection.status().unwrap().size_bytes
 }
 
-/// The length that the file of a database may have. It is the sum of its pages' stored bytes with 48 bytes each beside
-/// the frame, the share of dead bytes that the option allows, and 5 % of both. A small file may have a few segments.
+/// The length that the file of a database may have. It is the sum of three parts: its pages' stored bytes with 48 bytes
+/// each beside the frame, the option's share of dead bytes, and 5 % of both. A small file may have a few segments.
 fn bound_bytes(space: &Space, space_amp: f64) -> u64 {
     let pages_bytes = space.stored_bytes - PADDING_BYTES * space.stored_blocks;
     assert!(pages_bytes > RECORD_BYTES * space.stored_blocks);
@@ -468,8 +468,8 @@ fn the_last_close_gives_back() {
     }
 }
 
-/// The wait is counted by the bytes read of segments. A connection that deletes much, or is the last to close a long
-/// file, waits for a bounded amount: a step, or a part of the work that it did before.
+/// The wait is counted by the bytes read of segments. A connection that deletes much waits for a bounded amount, and so
+/// does the last one to close a long file. The bound is a step, or a part of the work that it did before.
 #[test]
 fn a_commit_and_the_last_close_clean_within_a_bound() {
     let pages = 9_000;
