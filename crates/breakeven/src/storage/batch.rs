@@ -1,8 +1,8 @@
 //! Batches of operations that are submitted together and completed later.
 //!
-//! A batch owns its buffers, as a kernel ring needs, and gives them back on completion. A [`Batch::sync`] orders:
-//! operations before it are on the file before it begins, and operations after it start later. Operations with no sync
-//! between them may run in any order, so their ranges must not overlap. Today they run one after another before
+//! A batch owns its buffers, as a kernel ring requires, and gives them back on completion. A [`Batch::sync`] orders the
+//! rest: operations before it are on the file before it begins, and operations after it start later. Operations with no
+//! sync between them may run in any order, so their ranges must not overlap. Today they run one after another before
 //! `submit` returns, and after the first failure the rest is skipped.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -30,11 +30,11 @@ pub enum Operation {
 /// The outcome of one operation.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It was done. `bytes` is the count read or written, 0 for a sync.
+    /// The operation succeeded. `bytes` is the count read or written, 0 for a sync.
     Done { bytes: usize },
     /// It failed.
     Failed(Error),
-    /// It was not started, because an operation before it failed.
+    /// It was not started, because an earlier operation failed.
     Skipped,
 }
 
@@ -47,7 +47,7 @@ pub struct Completion {
     pub outcome: Outcome,
 }
 
-/// A batch that was submitted and not yet completed.
+/// A submitted batch that is not yet completed.
 #[must_use = "a batch is known to be done only when it is completed"]
 #[derive(Debug)]
 pub struct Submission {

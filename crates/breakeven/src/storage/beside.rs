@@ -23,31 +23,31 @@ use crate::error::{Error, Result};
 
 /// The mode of a file that is its owner's alone until it has its own.
 pub const OWNER_ALONE: u32 = 0o600;
-/// The mode of a file that shall have the one that new files have.
+/// The mode of a file that gets the usual one of new files.
 pub const AS_NEW: u32 = 0o666;
 
-/// Symbolic links that are followed one after the other, as Linux does.
+/// The most symbolic links that are followed in a row, as in Linux.
 const LINKS_MAX: usize = 40;
 
 /// The bytes copied at a time, as GNU `cp` and `cat` do (`IO_BUFSIZE`).
 const COPIED_BYTES: usize = 256 << 10;
 
-/// The thing that stands at a path to be written.
+/// The present holder of a path that will be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Nothing, or a regular file that another may be renamed to. No symbolic link stands at the end of the path: a
     /// renamed file replaces the target of a link, and not the link.
     File { path: PathBuf, exists: bool },
-    /// A pipe, a device, a socket: to be opened and written to, and never replaced.
+    /// A pipe, a device or a socket: it is opened and written to, and never replaced.
     Other,
 }
 
-/// Finds out what stands under a path.
+/// Finds the kind of place at a path.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] with `path` for a folder, a path that ends with `/`, links that lead nowhere but to each other, and a
-/// place that may not be looked at.
+/// [`Error::Io`] with `path` for a folder, a path that ends with `/`, links that only lead to each other, and a place
+/// that may not be inspected.
 pub fn find(path: &Path) -> Result<Place> {
     let failed = |error| Error::io("write to", path, error);
     let exists = match fs::metadata(path) {
@@ -73,15 +73,15 @@ pub fn find(path: &Path) -> Result<Place> {
     Ok(Place::File { path, exists })
 }
 
-/// Returns whether a file must be synced before it gets a name that counts. It must where it replaces another, lest a
-/// power cut leave neither. It must also where a network or a program keeps it, which may report only then that it
+/// Returns whether a file must be synced before it gets a name that counts. It must where it replaces another, or a
+/// power cut could leave neither. It must also on a network or under a program, which may report only then that it
 /// could not write.
 pub fn must_sync(file: &File, replaces: bool) -> bool {
     let magic = rustix::fs::fstatfs(file).map(|found| found.f_type as u32);
     replaces || magic.is_ok_and(|magic| FileSystem::of_magic(magic) != FileSystem::Local)
 }
 
-/// A file that is being made; dropped before it has its name, it is removed.
+/// An unfinished file; it is removed if it is dropped before it has its name.
 ///
 /// # Example
 ///
@@ -101,7 +101,7 @@ pub fn must_sync(file: &File, replaces: bool) -> bool {
 /// ```
 #[derive(Debug)]
 pub struct Partial {
-    /// Its only descriptor, so that what closing says is heard.
+    /// Its only descriptor, so that the error of closing it is seen.
     file: Arc<File>,
     /// Where it will stand.
     place: PathBuf,
@@ -111,7 +111,7 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Makes a file in the folder of `path`, to be read and written. Of `mode` remains what the process's mask allows.
+    /// Makes a file in the folder of `path`, to be read and written. The process's mask takes bits away from `mode`.
     ///
     /// # Errors
     ///
@@ -138,16 +138,16 @@ impl Partial {
         &self.place
     }
 
-    /// Returns where it stands until it has its name.
+    /// Returns its path until it has its name.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Asks whether all that was written is there, by syncing where that is wanted, and by closing.
+    /// Checks that all bytes were written, by closing and, on request, by syncing.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] with the path it was to have.
+    /// [`Error::Io`] with the path of its final name.
     pub fn finish(&self, is_synced: bool) -> Result<()> {
         if is_synced {
             let synced = self.file.sync_all();
@@ -156,27 +156,27 @@ impl Partial {
         closing::ask(&self.file).map_err(|error| Error::io("close", &self.place, error))
     }
 
-    /// Gives it its name, which must be free. Where the file system renames nothing, its bytes are written to a new
-    /// file: a process that is killed meanwhile leaves a part.
+    /// Gives it its name, which must be free. Where the file system cannot rename, its bytes are written to a new file:
+    /// a process that is killed then leaves a part.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where a file of that name stands, and those of renaming; nothing is left behind.
+    /// [`Error::Io`] if a file of that name exists, and errors of renaming; nothing is left behind.
     pub fn publish(self) -> Result<()> {
         self.rename(rename_if_free)
     }
 
-    /// The same, in place of the file that has the name.
+    /// The same, in place of the present file of that name.
     ///
     /// # Errors
     ///
-    /// Those of renaming; what had the name has it still.
+    /// Errors of renaming; the present file then keeps its name.
     pub fn replace(self) -> Result<()> {
         self.rename(|from, to| fs::rename(from, to))
     }
 
     fn rename(mut self, rename: impl FnOnce(&Path, &Path) -> io::Result<()>) -> Result<()> {
-        // A name that leads to another's file, since this one was removed, is left alone.
+        // If this file was removed and its name now belongs to another, the name is left alone.
         let is_there = is_at(&self.file, &self.path);
         let renamed = match is_there {
             Ok(true) => rename(&self.path, &self.place),
@@ -214,7 +214,7 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if !self.is_named && is_at(&self.file, &self.path).unwrap_or(false) {
-            // Where no name goes away, at least its room does.
+            // Where names cannot be removed, at least the room is freed.
             let _ = fs::remove_file(&self.path).or_else(|_| self.file.set_len(0));
         }
     }
@@ -235,7 +235,7 @@ pub fn sync_folder(path: &Path) -> Result<()> {
 /// How a small file is written.
 #[derive(Clone, Copy, Debug)]
 pub struct SmallFileOptions {
-    /// The permission bits of a new file; the process's mask takes some away. Default [`AS_NEW`].
+    /// The permission bits of a new file, less those of the process's mask. Default [`AS_NEW`].
     pub mode: u32,
     /// Whether it is durable before an old one goes. Default yes.
     pub is_synced: bool,
@@ -253,11 +253,11 @@ impl Default for SmallFileOptions {
     }
 }
 
-/// Writes a small file whole: in place of a regular file, or to anything else that stands there.
+/// Writes a small file whole: in place of a regular file, or to any other thing at the path.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] with the path; what stood there stands there still.
+/// [`Error::Io`] with the path; the present thing there is unchanged.
 pub fn write(path: &Path, bytes: &[u8], options: SmallFileOptions) -> Result<()> {
     let failed = |error| Error::io("write", path, error);
     match find(path)? {
@@ -296,7 +296,7 @@ pub fn nameless(folder: &Path) -> Result<File> {
     let mode = Mode::from_raw_mode(OWNER_ALONE);
     let opened = retry_on_intr(|| rustix::fs::open(folder, flags, mode)).and_then(above_streams);
     match opened {
-        // File systems that have no such files, and kernels that do not know them.
+        // File systems without such files, and kernels that do not know them.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
             let partial = Partial::create(&folder.join("nameless"), OWNER_ALONE)?;
             let file = partial.file().try_clone();
@@ -307,8 +307,8 @@ pub fn nameless(folder: &Path) -> Result<File> {
     }
 }
 
-/// Renames a file unless one of the new name is there. Where neither the call nor hard links are known, one that comes
-/// up at the very moment is replaced.
+/// Renames a file unless another has the new name. Where neither the call nor hard links are known, one that appears at
+/// the same moment is replaced.
 fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Old kernels do not know the call, and some file systems not the flag.
@@ -322,10 +322,9 @@ fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns whether a refusal to rename may be the file system's way for all names, which it makes and removes all the
-/// same.
+/// Returns whether a refusal to rename may apply to all names of the file system, although it makes and removes names.
 fn renames_nothing(error: &io::Error) -> bool {
-    // Answers of servers behind a mount for a call that they lack, and of folders that let no name go.
+    // Answers of servers behind a mount for a call that they lack, and of folders that cannot remove names.
     matches!(
         Errno::from_io_error(error),
         Some(
@@ -367,7 +366,7 @@ fn copy(from: &File, to: &File) -> io::Result<()> {
     }
 }
 
-/// Gives a file what another has beside its bytes, which its file system let that have.
+/// Gives a file the metadata of another, which its file system let that one have.
 fn give_metadata(from: &File, to: &File) -> io::Result<()> {
     let (wanted, has) = (from.metadata()?, to.metadata()?);
     if (wanted.uid(), wanted.gid()) != (has.uid(), has.gid()) {
@@ -376,13 +375,13 @@ fn give_metadata(from: &File, to: &File) -> io::Result<()> {
     if wanted.mode() != has.mode() {
         to.set_permissions(wanted.permissions())?;
     }
-    // That of reading it just now is as good where none may be set.
+    // The time of reading it just now is as good where none may be set.
     let times = FileTimes::new().set_modified(wanted.modified()?);
     let _ = to.set_times(times.set_accessed(wanted.accessed()?));
     Ok(())
 }
 
-/// Makes a file that must not exist, to be read and written; nothing is left where that fails.
+/// Makes a file that must not exist, to be read and written; leaves nothing on failure.
 fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     let mut wanted = OpenOptions::new();
     wanted.read(true).write(true).create_new(true).mode(mode);
@@ -425,7 +424,7 @@ impl MakingFolder for PathFolder<'_> {
     }
 
     fn open(&self, name: &str) -> Result<File> {
-        // The file that took the name may be a pipe, or a link to somewhere else.
+        // The file that now has the name may be a pipe, or a link to somewhere else.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = OpenOptions::new()
             .write(true)
@@ -479,7 +478,7 @@ mod tests {
     fn what_killed_processes_left_is_removed_and_what_others_make_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        // One that lives, and the files of killed ones around it.
+        // One living file, and the files of killed processes around it.
         fs::write(at(".breakeven-0.partial"), b"left").unwrap();
         let path = at(&"s".repeat(255));
         let living = Partial::create(&path, AS_NEW).unwrap();
@@ -497,7 +496,7 @@ mod tests {
         living.file().as_ref().write_all(b"whole").unwrap();
         living.finish(true).unwrap();
         living.publish().unwrap();
-        // A file that has its name is nobody's to remove, and a taken name stays another's.
+        // Nobody may remove a file that has its name, and a taken name stays another's.
         next.finish(false).unwrap();
         let refused = next.publish().unwrap_err().to_string();
         assert!(refused.contains("File exists"), "{refused}");
@@ -540,7 +539,7 @@ mod tests {
             assert_eq!(names(folder.path()), ["file"]);
             fs::remove_file(&path).unwrap();
         }
-        // Nor is it written where there is no room for a name.
+        // It is not written either if there is no room for a name.
         let refused = made(b"whole").rename(|_, _| Err(Errno::NOSPC.into()));
         assert!(refused.is_err());
         assert!(names(folder.path()).is_empty());
@@ -613,7 +612,7 @@ mod tests {
             partial.file().metadata().unwrap().permissions().mode() & 0o777
         };
         assert_eq!(mode(OWNER_ALONE), 0o600);
-        // As the mask says, which is that of every file.
+        // The mask decides, as for every file.
         let usual = File::create(folder.path().join("usual")).unwrap();
         let usual = usual.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(AS_NEW), usual);
@@ -637,7 +636,7 @@ mod tests {
         assert_eq!(fs::read(at("old")).unwrap(), b"text");
         let fifo = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(CWD, at("pipe"), fifo, rustix::fs::Mode::RWXU, 0).unwrap();
-        // Nobody reads it, which is said at once.
+        // Nobody reads it, which is reported at once.
         assert!(write(&at("pipe"), b"text", options).is_err());
         let mut reader = OpenOptions::new();
         reader.read(true);
@@ -678,7 +677,7 @@ mod tests {
             else {
                 panic!("{name} is no file");
             };
-            // The way there may be a longer one.
+            // The path to it may be longer.
             let real = |path: &Path| fs::canonicalize(path.parent().unwrap()).unwrap();
             assert_eq!(real(&path), real(&at(leads_to)), "{name}");
             assert_eq!(path.file_name(), at(leads_to).file_name(), "{name}");

@@ -1,8 +1,9 @@
 //! The file system's answer when a file is closed. One that keeps bytes for a network, or hands them to a program, may
-//! report only then that it could not write them.
+//! report a failed write only then.
 //!
-//! A file of the standard library closes without a word. Here it is asked. The system reports once for all descriptors
-//! of one opening. So writes go through one descriptor, or the answer is asked for before the others are dropped.
+//! A file of the standard library ignores the answer of closing. Here it is returned. The system reports once for all
+//! descriptors of one opening. So writes go through one descriptor, or the answer is requested before the others are
+//! dropped.
 //!
 //! `unsafe` here: closing a descriptor by its number, which has no safe name that returns the answer.
 #![allow(unsafe_code)]
@@ -11,10 +12,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd};
 
-/// Closes a file, and returns what the system says to it.
+/// Closes a file, and returns the system's answer.
 ///
 /// # Errors
-/// That of closing; the file is closed all the same.
+/// Errors of closing; the file is closed all the same.
 pub fn close(file: impl Into<OwnedFd>) -> io::Result<()> {
     let number = file.into().into_raw_fd();
     // SAFETY: the descriptor was owned until here, so that nobody else uses or closes it.
@@ -27,7 +28,7 @@ pub fn close(file: impl Into<OwnedFd>) -> io::Result<()> {
 /// Asks for the same while the file stays open, by closing another descriptor of it.
 ///
 /// # Errors
-/// That of closing, and of making the descriptor.
+/// Errors of closing, and of making the descriptor.
 pub fn ask(file: &File) -> io::Result<()> {
     close(file.try_clone()?)
 }

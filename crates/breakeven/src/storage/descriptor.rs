@@ -8,14 +8,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec, retry_on_intr};
 
-/// The first number that is no standard stream's.
+/// The first number that does not belong to a standard stream.
 const FIRST: i32 = 3;
 
-/// Returns a descriptor of the same file whose number is no standard stream's. It is the one handed over, or a copy of
-/// it. A copy is closed when a program is executed.
+/// Returns a descriptor of the same file whose number is not that of a standard stream. It is the given one or a copy.
+/// A copy is closed when a program is executed.
 ///
 /// # Errors
-/// That the process has no more descriptors; the one that was handed over is closed.
+/// Errors for want of descriptors; the given one is closed.
 pub fn above_streams(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
     if descriptor.as_raw_fd() >= FIRST {
         return Ok(descriptor);

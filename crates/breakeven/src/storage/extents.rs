@@ -1,7 +1,7 @@
-//! Where the bytes of a file lie on its medium, as far as it shares them with other files.
+//! The place of a file's bytes on its medium, if it shares them with other files.
 //!
-//! Two files whose shared extents are the same hold the same bytes, so that one of them need not be read. A range that
-//! a file system cannot describe exactly (compressed or inline data, data not yet written) counts as not shared.
+//! Two files with the same shared extents hold the same bytes, so that one of them need not be read. A range that a
+//! file system cannot describe exactly counts as not shared: compressed or inline data, and data not yet written.
 //!
 //! `unsafe` here: the call `FS_IOC_FIEMAP`, which has no safe name in the crates this library stands on.
 #![allow(unsafe_code)]
@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A range of a file, and where it lies on the medium.
+/// A range of a file, and its place on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub logical: u64,
@@ -51,10 +51,10 @@ const EXTENT_SHARED: u32 = 0x2000;
 /// Neither unknown, delayed, encoded, encrypted, inline, in a tail nor unwritten.
 const EXTENT_INEXACT: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800;
 
-/// Returns the extents of a file if it shares all of them with others; neighbours are one.
+/// Returns the extents of a file if it shares all of them with others; neighbours are joined.
 ///
 /// # Errors
-/// Those of the system; `EOPNOTSUPP` or `ENOTTY` where the file system tells nothing of extents.
+/// Errors of the system; `EOPNOTSUPP` or `ENOTTY` where the file system does not report extents.
 pub fn shared_extents(file: BorrowedFd<'_>) -> io::Result<Option<Vec<Extent>>> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut map = Box::new(Map {
@@ -70,7 +70,7 @@ pub fn shared_extents(file: BorrowedFd<'_>) -> io::Result<Option<Vec<Extent>>> {
         map.length = u64::MAX - map.start;
         map.flags = FLAG_SYNC;
         (map.mapped_extents, map.extent_count) = (0, EXTENTS as u32);
-        // SAFETY: `map` is laid out as the call wants it, lives until it returns, and says how many extents fit.
+        // SAFETY: `map` has the layout of the call, lives until it returns, and states its room for extents.
         let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut *map) };
         if result < 0 {
             return Err(io::Error::last_os_error());
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// File systems that share are tried by root, with the vault; here a file that nobody shares.
+    /// Root tests file systems that share, with the vault; here the file is not shared.
     #[test]
     fn a_file_of_its_own_shares_nothing() {
         let file = tempfile::tempfile().unwrap();

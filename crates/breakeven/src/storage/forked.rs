@@ -1,13 +1,13 @@
 //! The descriptors that a child made by `fork` gives up: its copies of those with locks. Otherwise its parent's locks
 //! would stay for as long as the child lives.
 //!
-//! `unsafe` here: a child may call only the functions that POSIX lists for signal handlers, and libc has their names.
+//! `unsafe` here: a child may call only the functions that POSIX lists for signal handlers. libc has names for them.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// As many descriptors with locks are known at a time. One that finds no place stays a child's.
+/// The most descriptors with locks that are known at a time. A child keeps one that finds no place.
 const NOTED_MAX: usize = 4096;
 const NONE: i32 = -1;
 
@@ -38,12 +38,12 @@ impl Drop for Noted {
     }
 }
 
-/// Closes every descriptor that may have locks, so that the locks stay the parent's alone. Each number is taken again
-/// for a descriptor of the root folder that can neither be read nor written. For a child just made by `fork`, before
-/// anything else runs in it; allowed in a handler of `pthread_atfork`.
+/// Closes every descriptor that may have locks, so that the locks stay the parent's alone. Each number goes to a
+/// descriptor of the root folder that can neither be read nor written. For a child just made by `fork`, before anything
+/// else runs in it; allowed in a handler of `pthread_atfork`.
 ///
-/// A user of such a file gets an error from then on. That needs no file that a child may lack, and no descriptor beside
-/// those that are closed.
+/// A user of such a file gets an error from then on. That needs no file that a child may lack, and no further
+/// descriptor.
 pub fn give_up_locked() {
     for place in &NOTED {
         let number = place.load(Ordering::Acquire);
@@ -55,10 +55,10 @@ pub fn give_up_locked() {
     }
 }
 
-/// Takes a number that is free, or leaves it so where the system refuses even that.
+/// Takes a free number, or leaves it free where the system refuses even that.
 fn take(number: i32) {
-    // SAFETY: a constant C string, and no more than three system calls that are listed as safe after `fork`. One
-    // descriptor was made here, and the other is free.
+    // SAFETY: a constant C string, and at most three system calls that are listed as safe after `fork`. One descriptor
+    // was made here, and the other is free.
     unsafe {
         let root = libc::open(c"/".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
         if root >= 0 && root != number {

@@ -1,7 +1,7 @@
 //! Fuzz targets of records and superblocks; [`crate::fuzz`] lists them.
 //!
-//! Random bytes never get past a checksum. So a bit of the input asks for the checksums to be put right first, and the
-//! code behind them is tried as well.
+//! Random bytes never get past a checksum. So a bit of the input asks for corrected checksums, to test the code behind
+//! them as well.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const GENERATION: u64 = 0x0000_0BEE_0000_0007;
 const KIND: StoreKind = StoreKind::new(*b"FUZZ", 1);
 const REGION_BYTES_MAX: usize = 64 << 10;
 
-/// Reads any bytes as a part of a store. The part read is written again and read to the same.
+/// Reads any bytes as a part of a store. A part that was read is written again and must read the same.
 pub fn read_again<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     decode: impl Fn(&[u8]) -> Option<T>,
@@ -43,7 +43,7 @@ fn file_of(bytes: &[u8]) -> Arc<dyn StorageFile> {
 }
 
 /// Scans any bytes as a region: bit 0 of the first byte puts checksums right, bits 1 to 7 limit the records. The
-/// records found stand in order, are found by their place as well, and are the only way to write them.
+/// records found stand in order, are found by their place as well, and can be written in no other way.
 pub fn fuzz_record(data: &[u8]) {
     let Some((&control, bytes)) = data.split_first() else {
         return;
@@ -89,8 +89,8 @@ pub fn fuzz_record(data: &[u8]) {
     }
 }
 
-/// Reads any bytes as the slots of a pair: bit 0 of the first byte puts checksums right. A superblock read is the only
-/// way to write it, and the newest slot wins.
+/// Reads any bytes as the slots of a pair: bit 0 of the first byte puts checksums right. A superblock that was read can
+/// be written in no other way, and the newest slot wins.
 pub fn fuzz_superblock(data: &[u8]) {
     let Some((&control, bytes)) = data.split_first() else {
         return;

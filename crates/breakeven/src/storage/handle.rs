@@ -1,7 +1,7 @@
 //! The common part of all handles: path, rights, alignment and failure latch.
 //!
-//! All three implementations send their changing work through here, so that no store can forget to be careful. After
-//! the first failure nothing is changed through the same handle again.
+//! All three implementations make their changes through here, so that no store can forget the care. After the first
+//! failure nothing is changed through the same handle again.
 
 use std::io;
 use std::ops::Range;
@@ -22,16 +22,16 @@ pub(super) struct Latch {
 #[derive(Debug)]
 struct Failure {
     cause: String,
-    /// Whether it can be taken for a refusal, once somebody has looked what is there.
+    /// Whether it may count as a refusal, once the file was read back.
     lacks_room: bool,
 }
 
 /// How a failure counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failing {
-    /// What was changed can be read back.
+    /// A change, whose outcome can be read back.
     Change,
-    /// Nobody knows what of the changes before it is durable.
+    /// A sync, after which the durability of earlier changes is unknown.
     Sync,
 }
 
@@ -48,8 +48,8 @@ impl Latch {
         }
     }
 
-    /// Passes `result` on, remembering it if the system failed in it. A refusal that changed
-    /// nothing is another error than [`Error::Io`] and is not remembered.
+    /// Passes `result` on, remembering it if the system failed in it. A refusal without a change is another error than
+    /// [`Error::Io`] and is not remembered.
     fn watch<T>(&self, failing: Failing, result: Result<T>) -> Result<T> {
         if let Err(error @ Error::Io { .. }) = &result {
             let lacks_room = failing == Failing::Change && error.is_out_of_space();
@@ -118,7 +118,7 @@ impl Handle {
         system_error(operation, &self.path, error)
     }
 
-    /// Checks that a transfer stays within what a file can hold and fits direct I/O.
+    /// Checks that a transfer stays within the largest file and fits direct I/O.
     pub(super) fn check_transfer<'a>(
         &self,
         offset: u64,
@@ -189,12 +189,12 @@ impl Handle {
         self.latch.watch(Failing::Change, result)
     }
 
-    /// Returns whether changes are refused for want of room alone: of a write that found none.
+    /// Returns whether changes are refused only because a write found no room.
     pub(super) fn lacks_room(&self) -> bool {
         self.latch.lacks_room()
     }
 
-    /// Takes changes again if they are refused for want of room alone.
+    /// Takes changes again if they are refused only for want of room.
     pub(super) fn resume(&self) {
         let mut failure = self.latch.failure();
         if failure.as_ref().is_some_and(|it| it.lacks_room) {
@@ -214,7 +214,7 @@ impl Handle {
         self.latch.watch_sync(synced)
     }
 
-    /// Runs a write and its sync, whatever failed before.
+    /// Runs a write and its sync, even after a failure.
     pub(super) fn change_after_failure(
         &self,
         write: impl FnOnce() -> io::Result<()>,
@@ -296,7 +296,7 @@ mod tests {
             handle.resume();
             handle.change("write", || Ok(())).unwrap();
             handle.sync(|| Ok(())).unwrap();
-            // What failed behind it counts for more.
+            // A later failure counts for more.
             fail(&handle, number);
             let full = || Err(io::Error::from_raw_os_error(number));
             let failed = handle.change_after_failure(|| Ok(()), full);

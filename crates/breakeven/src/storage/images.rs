@@ -1,9 +1,9 @@
-//! Images of disks and of file systems: how their first bytes mark them, and where in a sparse file their data lie.
+//! Images of disks and of file systems: their marks in the first bytes, and the places of data in a sparse file.
 //!
 //! Promises: only the first bytes and the length decide. A wrong guess costs the caller time, and never makes anything
 //! wrong.
 //!
-//! An optical disc is none: its files move when one before them grows, as in an archive.
+//! An optical disc does not count: its files move when one before them grows, as in an archive.
 
 use std::fmt;
 use std::fs::File;
@@ -21,7 +21,7 @@ const BOOT: (usize, &[u8]) = (510, b"\x55\xaa");
 
 /// The signatures of images and their places.
 const SIGNATURES: [(usize, &[u8], Image); 9] = [
-    // Behind two bytes that tell little.
+    // It stands behind two bytes that show little.
     (0x438, b"\x53\xef", Image::Ext),
     (0, b"XFSB", Image::Xfs),
     (0x10040, b"_BHRfS_M", Image::Btrfs),
@@ -62,8 +62,8 @@ pub enum Image {
 }
 
 impl Image {
-    /// Returns what a content is an image of, by its first [`HEAD_BYTES`], or all that it has. A length that is not
-    /// known is held to be one of whole sectors.
+    /// Returns the kind of image, from the first [`HEAD_BYTES`] of a content, or all of it. An unknown length is
+    /// assumed to be one of whole sectors.
     pub fn find(head: &[u8], size_bytes: Option<u64>) -> Option<Image> {
         let has = |at: usize, signature: &[u8]| {
             head.get(at..).is_some_and(|it| it.starts_with(signature))
@@ -79,7 +79,7 @@ impl Image {
         signed.map(|(.., image)| *image).or(boot)
     }
 
-    /// Says whether the file's bytes are the disk's, at the same places.
+    /// Returns whether the file's bytes are the disk's, at the same places.
     pub fn is_raw(self) -> bool {
         !matches!(self, Image::Qcow2 | Image::Vhdx | Image::VirtualBox)
     }
@@ -102,8 +102,8 @@ impl fmt::Display for Image {
     }
 }
 
-/// Returns where the next data of a sparse file stands, from an offset on. It is the file's length if nothing but a
-/// hole is left, and the offset itself where the file system does not say. The place at which the file is read stays.
+/// Returns the place of the next data of a sparse file, from an offset on. It is the file's length if only a hole is
+/// left, and the offset itself where the file system does not know. The file's position stays.
 pub fn next_data(file: &File, offset: u64) -> u64 {
     let Ok(here) = seek(file, SeekFrom::Current(0)) else {
         return offset;
@@ -118,7 +118,7 @@ pub fn next_data(file: &File, offset: u64) -> u64 {
     }
 }
 
-/// Returns the runs of data in a sparse file, start and end of each; of one whose file system tells nothing, nothing.
+/// Returns the runs of data in a sparse file, start and end of each; nothing where the file system does not know them.
 pub fn data_runs(file: &File) -> impl Iterator<Item = (u64, u64)> + '_ {
     let mut at = 0;
     let next = move || {

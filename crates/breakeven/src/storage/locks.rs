@@ -1,9 +1,8 @@
 //! Byte-range locks: their words, their table in memory, and the system's calls for real files.
 //!
-//! The locks are those of open file descriptions (`F_OFD_SETLK`), so that the owner is the handle and closing another
-//! handle of the file drops nothing. They are advisory: no read and no write looks at them. [`LockTable`] does for
-//! files in memory and on the simulated disk what Linux does for real ones, down to the choice of the conflict that it
-//! reports.
+//! The locks are those of open file descriptions (`F_OFD_SETLK`). So the owner is the handle, and closing another
+//! handle of the file drops nothing. They are advisory: no read and no write looks at them. [`LockTable`] behaves for
+//! files in memory and on the simulated disk as Linux does for real ones, even in its choice of the reported conflict.
 //!
 //! `unsafe` here: `fcntl` with `F_OFD_*`, which has no safe name in the crates this library stands on.
 #![allow(unsafe_code)]
@@ -12,7 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How a range of a file is locked.
+/// The kinds of locks on a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// Any number of handles may hold it together. Needs a handle that reads.
@@ -36,7 +35,7 @@ pub struct HeldLock {
     pub kind: LockKind,
 }
 
-/// Names a handle among those of one file.
+/// The number of a handle among those of one file.
 pub(super) type LockOwner = u64;
 
 /// The locks of one file in memory, by owner in the order of their first lock. The locks of each owner are sorted,
@@ -47,8 +46,8 @@ pub(super) struct LockTable {
 }
 
 impl LockTable {
-    /// Locks the range for `owner`, whatever it held there, unless another owner is in the way; returns
-    /// whether it did.
+    /// Locks the range for `owner`, over its own locks there, unless another owner is in the way; returns whether it
+    /// did.
     pub(super) fn try_lock(
         &mut self,
         owner: LockOwner,
@@ -80,7 +79,7 @@ impl LockTable {
         true
     }
 
-    /// Gives up what `owner` holds of the range.
+    /// Gives up the locks of `owner` in the range.
     pub(super) fn unlock(&mut self, owner: LockOwner, range: &Range<u64>) {
         for (held, locks) in &mut self.held {
             if *held == owner {
@@ -90,12 +89,12 @@ impl LockTable {
         self.held.retain(|(_, locks)| !locks.is_empty());
     }
 
-    /// Gives up all that `owner` holds.
+    /// Gives up all locks of `owner`.
     pub(super) fn release(&mut self, owner: LockOwner) {
         self.held.retain(|(held, _)| *held != owner);
     }
 
-    /// Returns the first lock in the way of `owner`: the lowest of the owner who has held locks longest.
+    /// Returns the first lock in the way of `owner`: the lowest of the owner that has held locks longest.
     pub(super) fn first_conflict(
         &self,
         owner: LockOwner,
@@ -112,7 +111,7 @@ impl LockTable {
     }
 }
 
-/// Takes `range` out of the locks, which may leave both ends of one.
+/// Cuts `range` out of the locks, which may leave both ends of one.
 fn cut(locks: &mut Vec<HeldLock>, range: &Range<u64>) {
     let mut left = Vec::with_capacity(locks.len() + 1);
     for lock in locks.drain(..) {
@@ -144,7 +143,7 @@ pub(super) fn try_lock(
     }
 }
 
-/// Gives up what the description of a real file holds of the range.
+/// Gives up the locks of a real file's description in the range.
 pub(super) fn unlock(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<()> {
     control(file, libc::F_OFD_SETLK, &mut request(range, libc::F_UNLCK))
 }

@@ -1,8 +1,7 @@
 //! Files in memory, for tests and for work that needs no medium.
 //!
-//! It behaves like a folder on a file system with 4 KiB blocks, sparse files included, and never
-//! fails; syncs do nothing. A handle opened for direct I/O asks for 512-byte alignment, so that what
-//! runs here unchanged runs on a device.
+//! It behaves like a folder on a file system with 4 KiB blocks, sparse files included, and never fails; syncs do
+//! nothing. A handle opened for direct I/O requires 512-byte alignment, so that code tested here also runs on a device.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -18,7 +17,7 @@ use crate::storage::{
     Entry, FileIdentity, FileStatus, HeldLock, LockKind, OpenOptions, Storage, StorageFile,
 };
 
-/// The alignment that direct I/O asks for in memory and on the simulated disk.
+/// The alignment that direct I/O requires in memory and on the simulated disk.
 pub(super) const DIRECT_ALIGNMENT_BYTES: usize = 512;
 
 /// The most bytes one file in memory may have allocated; more is "no space left on device".
@@ -30,7 +29,7 @@ struct Node {
     content: SparseBytes,
     mode: u32,
     locks: LockTable,
-    /// How many handles were opened so far: each is a lock's owner.
+    /// The number of handles opened so far: each is a lock's owner.
     opened: LockOwner,
 }
 
@@ -232,7 +231,7 @@ impl StorageFile for MemoryFile {
             mode: node.mode,
             identity: FileIdentity {
                 device: 0,
-                // No other file lies there as long as this one is open.
+                // No other file has this address while this one is open.
                 inode: Arc::as_ptr(&self.inode).addr() as u64,
             },
         })
@@ -251,8 +250,8 @@ fn check_room(content: &SparseBytes, offset: u64, length_bytes: u64) -> io::Resu
     Ok(())
 }
 
-/// Locks without asking whether another thread panicked. A test that fails elsewhere must not fail here too, and no
-/// panic can happen between two steps of a change.
+/// Locks even if another thread panicked. A test that fails elsewhere must not fail here too, and no panic can happen
+/// between two steps of a change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,32 +5,32 @@
 //! Stores take an `Arc<dyn Storage>`, so that the code proved on the simulated disk is the code that runs on the real
 //! one. A system call costs a microsecond, a virtual call a nanosecond: dynamic dispatch is free here.
 //!
-//! Two modules stand beside the seam. [`beside`] is for single files that are no store's and appear whole. [`images`]
-//! knows the first bytes of files that are disks.
+//! Two modules stand beside the seam. [`beside`] is for single files that belong to no store and appear whole.
+//! [`images`] knows the first bytes of files that are disks.
 //!
 //! # What the seam promises
 //!
-//! No more than POSIX does. A write is durable only after [`StorageFile::sync`], a name only after
-//! [`Storage::sync_directory`]. Short transfers and interrupted calls are finished inside. Errors
-//! name the operation and the path.
+//! The guarantees are those of POSIX and no more. A write is durable only after [`StorageFile::sync`], a name only
+//! after [`Storage::sync_directory`]. Short transfers and interrupted calls are finished inside. Errors name the
+//! operation and the path.
 //!
-//! **The failure latch.** After a failed write, sync, truncate or punch the handle refuses all changing work with
+//! **The failure latch.** After a failed write, sync, truncate or punch, the handle refuses all changes with
 //! [`Error::Poisoned`] until the file is opened again. A failed directory sync does the same for the whole folder.
-//! Reading stays allowed. A failed sync is never retried: Linux marks the pages clean all the same, so a second sync
-//! would report success for data that is gone. Two refusals change nothing and do not latch. One is a punch or an
-//! allocation that the file system does not know ([`Error::Unsupported`]); the other is an allocation without room.
+//! Reading stays allowed. A failed sync is never retried. Linux marks the pages clean all the same, so a second sync
+//! would report success for lost data. Two refusals change nothing and do not latch. One is a punch or an allocation
+//! that the file system does not know ([`Error::Unsupported`]); the other is an allocation without room.
 //!
 //! # Locks
 //!
 //! A byte-range lock belongs to an open file description, and a [`StorageFile`] is exactly one. The owner is the
-//! handle, and the lock goes with it or with its process. A child made by `fork` shares the description, so that the
-//! lock stays until both have closed it: [`forked`] is for programs whose children live on. On the simulated disk one
+//! handle, and the lock goes with it or with its process. A child made by `fork` shares the description, so the lock
+//! stays until both have closed it. [`forked`] is for programs whose children live on. On the simulated disk one
 //! process of several dies with its locks. A refused or failed lock changes nothing and does not latch.
 //!
 //! # Room for what a place will need
 //!
-//! * **Shared maps** (SQLite's shared memory) become a method of `StorageFile` that returns a guard. Nothing here hands
-//!   out addresses of a file's bytes, so none can dangle meanwhile.
+//! * **Shared maps** (SQLite's shared memory) would become a method of `StorageFile` that returns a guard. Nothing here
+//!   hands out addresses of a file's bytes, so none can dangle.
 //! * **io_uring.** [`StorageFile::submit`] takes a [`Batch`] that owns its buffers, and [`Submission::complete`] gives
 //!   them back. Today the batch has run when `submit` returns. Its contract already allows a ring to reorder: only a
 //!   sync orders the operations before it against those after it.
@@ -95,7 +95,7 @@ pub struct OpenOptions {
     pub create: bool,
     /// Fail if the file exists. Needs `create`.
     pub exclusive: bool,
-    /// Bypass the page cache (O_DIRECT): offsets, lengths and buffers must then be multiples of
+    /// Bypass the page cache (O_DIRECT). Offsets, lengths and buffers must then be multiples of
     /// [`StorageFile::alignment_bytes`]; see [`AlignedBuffer`].
     pub direct: bool,
     /// The permission bits of a created file; the process's umask takes some away. Default 0o600: readable and writable
@@ -160,8 +160,8 @@ pub struct FileStatus {
     pub identity: FileIdentity,
 }
 
-/// Tells files apart whatever they are called. It is true while a handle of the file is open: later the
-/// same numbers may be another file's.
+/// Distinguishes files under any names. It is valid while a handle of the file is open: later the same numbers may be
+/// another file's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileIdentity {
     /// The device, 0 for files in memory.
@@ -206,8 +206,8 @@ pub trait Storage: Send + Sync {
     /// the folders of both names have been synced.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Renames a file to a name that must be free. The second to come is refused (EEXIST), so of several who make the
-    /// same file one wins. Durable as [`Storage::rename`] is.
+    /// Renames a file to a name that must be free. If several processes make the same file, one wins, and the others
+    /// are refused (EEXIST). Durable as [`Storage::rename`] is.
     ///
     /// Where the file system has no such rename, the file is linked and then unlinked. A crash between the two, or a
     /// failure of the second, leaves both names.
@@ -216,12 +216,12 @@ pub trait Storage: Send + Sync {
     /// Removes the name of a file; open handles stay usable.
     fn unlink(&self, name: &str) -> Result<()>;
 
-    /// Lists what lies directly in `folder` (`""` is the root), sorted by name. Names that are not
-    /// UTF-8 cannot be ours and are left out.
+    /// Lists the entries directly in `folder` (`""` is the root), sorted by name. Names that are not UTF-8 cannot be
+    /// ours and are left out.
     fn list(&self, folder: &str) -> Result<Vec<Entry>>;
 
-    /// Creates a folder in an existing one, for its owner, and for the group as far as the existing one is. A folder
-    /// that exists is no error.
+    /// Creates a folder in an existing one, for its owner, and for the group with the rights of the existing one. A
+    /// folder that exists is no error.
     fn create_folder(&self, folder: &str) -> Result<()>;
 
     /// Removes an empty folder. The change is durable when the folder around it has been synced.
@@ -230,7 +230,7 @@ pub trait Storage: Send + Sync {
     /// Makes the names in `folder` durable: creations, renames and unlinks before this call.
     fn sync_directory(&self, folder: &str) -> Result<()>;
 
-    /// Returns whether everybody who may use these files is kept out by a lock, as far as is known.
+    /// Returns whether, as far as is known, a lock keeps out every process that may use these files.
     fn has_locks(&self) -> bool {
         true
     }
@@ -251,23 +251,23 @@ pub trait StorageFile: Send + Sync {
     /// one that failed cannot be overtaken by one that reports success.
     fn sync(&self) -> Result<()>;
 
-    /// Writes `bytes` at `offset` and syncs, also after a failure. It takes a failed write back: the next reader is to
-    /// find these bytes in place of others. It says nothing about earlier writes, and the handle stays refused.
+    /// Writes `bytes` at `offset` and syncs, also after a failure. It takes a failed write back, so that the next
+    /// reader finds these bytes in place of others. It has no bearing on earlier writes, and the handle stays refused.
     ///
     /// # Errors
-    /// Those of writing and syncing, after which either bytes may be found.
+    /// Errors of writing and syncing, after which either bytes may be found.
     fn write_after_failure(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.write_at(&[IoSlice::new(bytes)], offset)?;
         self.sync()
     }
 
-    /// Returns whether changes are refused because one of them found no room, and for nothing else.
+    /// Returns whether changes are refused only because one of them found no room.
     fn lacks_room(&self) -> bool {
         false
     }
 
-    /// Takes changes again where [`StorageFile::lacks_room`]. Some of what was written may be there: whoever resumes reads it back
-    /// first, as behind a crash.
+    /// Takes changes again where [`StorageFile::lacks_room`]. A part of the written bytes may be there: the caller must
+    /// read them back first, as after a crash.
     fn resume(&self) {}
 
     /// Cuts or extends the file to `size_bytes`; new bytes read as zeros.
@@ -285,8 +285,8 @@ pub trait StorageFile: Send + Sync {
     /// [`Error::Unsupported`] where the file system cannot: the range is then as it was.
     fn punch(&self, offset: u64, length_bytes: u64) -> Result<()>;
 
-    /// Locks a range for this handle, in place of its own locks there, unless another handle's lock is in the way.
-    /// Returns at once whether it did. The bytes need not exist.
+    /// Locks a range for this handle, over its own locks there, unless another handle's lock is in the way. Returns at
+    /// once whether it succeeded. The bytes need not exist.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty range, one that ends past 2^63 - 1, or an exclusive lock by a handle that only

@@ -56,8 +56,8 @@ fn check_bytes(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Writes a name of the system as one of the seam. A byte that is not UTF-8 becomes a NUL, which no name has, and two
-/// hexadecimal digits. So a suffix of a name is a suffix in the system too.
+/// Translates a name of the system into one of the seam. A byte that is not UTF-8 becomes a NUL, which no name has, and
+/// two hexadecimal digits. So a suffix of a name is a suffix in the system too.
 pub(super) fn name_of_system(name: &OsStr) -> String {
     let mut seam = String::new();
     for chunk in name.as_bytes().utf8_chunks() {
@@ -67,7 +67,7 @@ pub(super) fn name_of_system(name: &OsStr) -> String {
     seam
 }
 
-/// Reads what [`name_of_system`] wrote, and checks it as [`check_name`] does.
+/// Translates a result of [`name_of_system`] back, and checks it as [`check_name`] does.
 pub(super) fn system_name(name: &str) -> Result<Cow<'_, OsStr>> {
     let system = decoded(name);
     check_bytes(system.as_bytes())?;
@@ -111,7 +111,7 @@ pub(super) fn split_name(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
 }
 
-/// As [`split_name`], of a name of the system.
+/// As [`split_name`], for a name of the system.
 pub(super) fn split_system_name(name: &OsStr) -> (&OsStr, &OsStr) {
     let bytes = name.as_bytes();
     match bytes.iter().rposition(|byte| *byte == b'/') {
@@ -220,7 +220,7 @@ impl<T: Clone> Namespace<T> {
         Err(failure(if is_file { libc::ENOTDIR } else { libc::ENOENT }))
     }
 
-    /// Lists what lies directly in `folder`, sorted.
+    /// Lists the entries directly in `folder`, sorted.
     pub(super) fn list(&self, folder: &str) -> io::Result<Vec<Entry>> {
         self.check_is_folder(folder)?;
         let entry = |name: &String, kind| {
@@ -242,13 +242,13 @@ impl<T: Clone> Namespace<T> {
         Ok(entries)
     }
 
-    /// Names a file, over any former use of the name: a replay may lack some of the changes.
+    /// Names a file, over any former use of the name: some changes may be missing from a replay.
     pub(super) fn link(&mut self, name: &str, file: T) {
         self.folders.remove(name);
         self.files.insert(name.to_string(), file);
     }
 
-    /// Makes a folder whatever the name stood for.
+    /// Makes a folder, over any former use of the name.
     pub(super) fn link_folder(&mut self, folder: &str) {
         self.files.remove(folder);
         self.folders.insert(folder.to_string());
@@ -259,14 +259,14 @@ impl<T: Clone> Namespace<T> {
         self.files.remove(name);
     }
 
-    /// Removes a folder if it is there, whatever lies in it.
+    /// Removes a folder if it is there, with any contents.
     pub(super) fn forget_folder(&mut self, folder: &str) {
         self.folders.remove(folder);
     }
 
     /// Forgets names whose folder is gone.
     pub(super) fn remove_orphans(&mut self) {
-        // Folders sort before what lies in them, so one pass sees parents first.
+        // Folders sort before their contents, so one pass sees parents first.
         for folder in std::mem::take(&mut self.folders) {
             if folder.is_empty() || self.folders.contains(split_name(&folder).0) {
                 self.folders.insert(folder);
@@ -346,7 +346,7 @@ mod tests {
             b"\xff-wal",
             &(name_of_system(OsStr::from_bytes(b"\xff")) + "-wal"),
         );
-        // Nothing else hides behind the sign.
+        // No other name has the sign.
         for name in [
             "\0", "\x002f", "\x0000", "a\x002e", "\0f", "\0\u{e9}", "\0gg",
         ] {

@@ -2,8 +2,8 @@
 //!
 //! The number that `statfs` gives becomes a name, after the lists of `statfs(2)` and of coreutils' `stat`. A program in
 //! user space (FUSE) may be anything, from a local encryption to a mount by SSH. There one handle takes a lock and
-//! another looks for it; a file system that does not know it is refused. Whether other machines see the lock is not
-//! found out.
+//! another looks for it; a file system that does not know it is refused. Nothing shows whether other machines see the
+//! lock.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::quoted::quoted;
 use crate::storage::{LockKind, OpenOptions, Storage};
 
-/// The byte that is locked to see whether that can be seen, past any lock that means something.
+/// The byte for the trial lock, past all locks with a meaning.
 const TRIED_BYTE: u64 = (1 << 60) + 1;
 
 /// File systems of networks and clusters, and of hosts of virtual machines.
@@ -36,19 +36,19 @@ const NETWORKS: [(u32, &str); 17] = [
 ];
 const FUSE: u32 = 0x6573_5546;
 
-/// The file system under a folder, as far as its locks go.
+/// The file system under a folder, in terms of its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSystem {
     /// Nobody else has these files.
     Local,
-    /// Other machines may have them: its name.
+    /// Other machines may have the files; this is the system's name.
     Network(&'static str),
-    /// A program of the user serves it.
+    /// A program of the user serves the files.
     Fuse,
 }
 
 impl FileSystem {
-    /// Tells a file system by its number (`f_type` of `statfs`).
+    /// Returns the file system of a number (`f_type` of `statfs`).
     pub fn of_magic(magic: u32) -> FileSystem {
         match NETWORKS.iter().find(|(known, _)| *known == magic) {
             Some((_, name)) => FileSystem::Network(name),
@@ -73,7 +73,7 @@ impl FileSystem {
     /// Refuses a file in user space whose locks cannot be seen.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], with a sentence for people; those of opening the file.
+    /// [`Error::Unsupported`], with a sentence for people; errors of opening the file.
     pub fn check_locks(self, storage: &dyn Storage, name: &str) -> Result<()> {
         if self != FileSystem::Fuse {
             return Ok(());
@@ -81,7 +81,7 @@ impl FileSystem {
         let one = storage.open(name, OpenOptions::read_only())?;
         let other = match storage.open(name, OpenOptions::default()) {
             Ok(other) => other,
-            // A process that cannot write keeps nobody out, and a handle that only reads cannot ask.
+            // A process that cannot write keeps nobody out, and a handle that only reads cannot test.
             Err(Error::Io { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };

@@ -7,7 +7,7 @@ use super::unfinished::{MADE, MakingFolder, folder_of, make};
 use super::{LockKind, OpenOptions, Storage, StorageFile};
 use crate::error::{Error, Result};
 
-/// A file of the seam that is being made. Dropped, it stays for the next to remove: [`Unfinished::publish`] gives it
+/// An unfinished file of the seam. If dropped, it stays for the next maker to remove: [`Unfinished::publish`] gives it
 /// its name, [`Unfinished::give_up`] removes it.
 pub(crate) struct Unfinished<'a> {
     storage: &'a dyn Storage,
@@ -26,7 +26,7 @@ impl<'a> Unfinished<'a> {
     /// Makes an empty file in the folder of `target`.
     ///
     /// # Errors
-    /// Those of making a file there.
+    /// Errors of making a file there.
     pub(crate) fn begin(
         storage: &'a dyn Storage,
         target: &'a str,
@@ -55,10 +55,10 @@ impl<'a> Unfinished<'a> {
         &self.file
     }
 
-    /// Gives it its name, which must be free, and makes that durable; a file that cannot have it is removed.
+    /// Gives it its name, which must be free, and makes that durable; removes a file that cannot have the name.
     ///
     /// # Errors
-    /// [`Error::Io`] where there is a file of that name, and those of renaming and syncing.
+    /// [`Error::Io`] if a file of that name exists, and errors of renaming and syncing.
     pub(crate) fn publish(self, target: &str) -> Result<()> {
         match self.storage.publish(&self.name, target) {
             Ok(()) => self.storage.sync_directory(folder_of(target)),
@@ -69,7 +69,7 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// Removes it. The failure that led here matters more than one of the removal.
+    /// Removes it. The failure that led here matters more than a failed removal.
     pub(crate) fn give_up(self) {
         let _ = self.storage.unlink(&self.name);
     }
@@ -124,7 +124,7 @@ impl MakingFolder for SeamFolder<'_> {
     }
 }
 
-/// Refuses a name that is taken, before anybody has waited for a file that cannot have it.
+/// Refuses a taken name, before anybody waits for a file that cannot have it.
 ///
 /// # Errors
 /// [`Error::Io`] (EEXIST).
@@ -132,7 +132,7 @@ pub(crate) fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
     let path = match storage.open(name, OpenOptions::read_only()) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(Error::Io { path, source, .. }) => match source.raw_os_error() {
-            // Nothing is known of the name.
+            // Then nothing is known of the name.
             Some(libc::EMFILE | libc::ENFILE) => return Err(Error::io("create", path, source)),
             _ => path,
         },

@@ -36,14 +36,13 @@ use crate::storage::{
 /// device accepts.
 const DIRECT_ALIGNMENT_FALLBACK_BYTES: usize = 4096;
 
-/// A folder is only gone through: a process that may search one and not read it reaches its files all the same.
+/// A folder is only a step on a path: a process that may search one and not read it still reaches its files.
 const FOLDER_FLAGS: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Returns the path of the file that a path leads to: the path itself, unless it is a symbolic link to something that
-/// exists.
+/// Returns the path of the file behind a path: the path itself, unless it is a symbolic link to something that exists.
 #[must_use]
 pub fn followed(path: &Path) -> PathBuf {
     let is_link = path.symlink_metadata().is_ok_and(|it| it.is_symlink());
@@ -66,7 +65,7 @@ impl RealStorage {
     /// [`Error::Io`] if it is missing or no folder.
     pub fn open_folder(path: impl AsRef<Path>) -> Result<RealStorage> {
         let path = path.as_ref();
-        // The root itself is named by the caller, who may well mean a link.
+        // The caller names the root itself, and may mean a link.
         let flags = FOLDER_FLAGS.difference(OFlags::NOFOLLOW);
         let root = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
             .and_then(above_streams)
@@ -79,8 +78,8 @@ impl RealStorage {
     }
 
     /// Opens the folder of a file, and returns the name that the file has in it. A path that is a symbolic link names
-    /// the file behind it ([`followed`]). Names are bytes to the system, and so here. A name that is not UTF-8 becomes
-    /// another in the storage, which stands for it alone.
+    /// the file behind it ([`followed`]). The system's names are bytes, and so are these. A name that is not UTF-8 gets
+    /// another name in the storage, used for it alone.
     ///
     /// # Errors
     /// As [`RealStorage::open_folder`], and [`Error::Invalid`] if the path does not end in a name.
@@ -95,14 +94,14 @@ impl RealStorage {
         Ok((storage, name_of_system(name)))
     }
 
-    /// Returns what kind of file system the folder lies on.
+    /// Returns the kind of file system under the folder.
     ///
     /// # Errors
-    /// [`Error::Io`] if the system does not say.
+    /// [`Error::Io`] if the system does not know it.
     pub fn system(&self) -> Result<FileSystem> {
         let found = retry_on_intr(|| rustix::fs::fstatfs(&self.root));
         let found = found.map_err(|error| Error::io("status", &self.path, error.into()))?;
-        // The numbers have 32 bits, whatever the field is on a machine.
+        // The numbers have 32 bits, in a field of any length.
         Ok(FileSystem::of_magic(found.f_type as u32))
     }
 
@@ -302,7 +301,7 @@ impl Storage for RealStorage {
         };
         let synced = match open(OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
             Ok(folder) => sync_folder(&folder),
-            // A process that may write a folder and not read it has no descriptor to sync. So all of the file system is
+            // A process that may write a folder and not read it has no descriptor to sync. So the whole file system is
             // synced.
             Err(Errno::ACCESS) => {
                 let inside = open(OFlags::RDWR | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR);
@@ -374,7 +373,7 @@ fn no_direct(path: &Path) -> Error {
     Error::Unsupported { what }
 }
 
-/// Returns what direct I/O on the file needs, `None` if it is not offered.
+/// Returns the alignment that direct I/O on the file needs; `None` without direct I/O.
 fn direct_alignment_bytes(descriptor: &OwnedFd) -> Option<usize> {
     let fallback = Some(DIRECT_ALIGNMENT_FALLBACK_BYTES);
     let mask = StatxFlags::DIOALIGN;
@@ -427,7 +426,7 @@ fn list_folder(descriptor: &OwnedFd) -> rustix::io::Result<Vec<Entry>> {
 
 struct RealFile {
     handle: Handle,
-    /// There once it may have a lock; gone before the descriptor is.
+    /// Set once it may have a lock; dropped before the descriptor.
     locked: OnceLock<Noted>,
     descriptor: OwnedFd,
 }
@@ -547,7 +546,7 @@ impl StorageFile for RealFile {
     fn status(&self) -> Result<FileStatus> {
         let status = rustix::fs::fstat(&self.descriptor)
             .map_err(|error| self.handle.error("status", error.into()))?;
-        // Sizes are never negative, and st_blocks counts 512 bytes whatever the block size.
+        // Sizes are never negative, and st_blocks counts 512 bytes at any block size.
         Ok(FileStatus {
             size_bytes: status.st_size as u64,
             allocated_bytes: status.st_blocks as u64 * 512,

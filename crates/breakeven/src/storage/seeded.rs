@@ -2,13 +2,13 @@
 //!
 //! Outside of tests every switch is a constant `false` and costs nothing.
 
-/// A mistake that some log, here or elsewhere, once made.
+/// A mistake that some log, in this project or another, once made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(all(test, feature = "pages")), allow(dead_code))]
 pub(crate) enum SeededBug {
-    /// The checksum does not cover where the record lies.
+    /// The checksum does not cover the place of the record.
     ChecksumWithoutAddress,
-    /// Neither header nor checksum tell the uses of a region apart.
+    /// Neither header nor checksum distinguishes the uses of a region.
     GenerationIgnored,
     /// A record with a wrong checksum is taken all the same: a garbage tail is replayed.
     ChecksumIgnored,
@@ -28,7 +28,7 @@ pub(crate) enum SeededBug {
     CommitNotSynced,
     /// The reference log renames a snapshot without syncing the folder.
     FolderNotSynced,
-    /// The reference log gives space back before what replaces it is durable.
+    /// The reference log gives space back before its replacement is durable.
     FreedTooEarly,
     /// The reference log continues behind a gap in the same generation.
     GenerationKept,
@@ -40,13 +40,13 @@ pub(crate) enum SeededBug {
     DictionaryNotAwaited,
     /// A block store drops a superseded dictionary that frames still need.
     DictionaryDropped,
-    /// A block store does not count a dictionary among what lives in a segment.
+    /// A block store does not count a dictionary among the live contents of a segment.
     DictionaryNotHeld,
     /// The reference log works on after a failed write or sync, and syncs again.
     FailureIgnored,
     /// A block store uses room again that readers in other processes need.
     ReadersIgnored,
-    /// A reader of a block store does not look again after it has said which state it reads.
+    /// A reader of a block store does not check again after it has announced its state.
     NotLookedAgain,
     /// A commit's coordinator is not asked for.
     CoordinatorIgnored,

@@ -1,15 +1,15 @@
 //! The superblock: a store's first fixed point, in two slots that say the same.
 //!
-//! A crash can tear the slot being written and never the other one, so the newest valid slot is always a state that was
-//! complete. Rot can spoil one slot, and the other leads to the same state. The format is in `docs/format.md`. The
-//! payload is the store's own. This module promises that a payload is durable after [`Superblocks::rewrite`] and
-//! [`Superblocks::write`]. Both slots have it after [`Superblocks::write`] and the next sync of the file. The store has
-//! two duties. It syncs everything that the payload points to before, and it keeps the targets of the older slot until
-//! the newer one is written.
+//! A crash can tear only the slot that is being written. So the newest valid slot always holds a complete state. If one
+//! slot rots, the other leads to the same state. The format is in `docs/format.md`. The payload is the store's own.
+//! This module promises that a payload is durable after [`Superblocks::rewrite`] and [`Superblocks::write`]. Both slots
+//! have it after [`Superblocks::write`] and the next sync of the file. The store has two duties: before a write it
+//! syncs everything that the payload points to, and it keeps the targets of the older slot until the newer one is
+//! written.
 //!
 //! Several processes may write, one after the other. The process that holds a lock of the store's calls
-//! [`Superblocks::reload`] and then writes. It first writes again what it read, since the process before it may have
-//! died between a write and its sync. Opening and reloading write nothing, so they need no lock.
+//! [`Superblocks::reload`] and then writes. It first writes again the superblock that it read, since the process before
+//! it may have died between a write and its sync. Opening and reloading write nothing, so they need no lock.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -75,12 +75,12 @@ pub struct Superblock {
 pub enum SlotFault {
     /// It was never written.
     Unwritten,
-    /// It is torn, rotten or misdirected; the text says what was expected and found.
+    /// It is torn, rotten or misdirected; the text gives the expected and the found value.
     Damaged {
         expected: &'static str,
         found: String,
     },
-    /// It is valid, and not for this library to read: the whole store must be refused.
+    /// It is valid, but not for this library: the whole store must be refused.
     Refused { why: String },
 }
 
@@ -136,7 +136,7 @@ pub fn parse(
         return refused("a superblock with unknown fields".to_string());
     }
     let sequence = u64_at(slot, 32);
-    // A store that writes one slot alone must be caught by its tests, not by its reader.
+    // Tests must catch a store that writes one slot alone; the reader need not.
     let is_number = sequence > 0 && sequence < u64::MAX;
     let is_own_slot = is_number && kind.slots[sequence as usize % 2] == offset;
     if !is_own_slot && !is_seeded(SeededBug::SuperblockInPlace) {
@@ -183,7 +183,7 @@ fn checksum(slot: &[u8; SLOT_BYTES], offset: u64) -> u32 {
     crc32c_append(checksum, &slot[12..])
 }
 
-/// Gives a slot the checksum it should have: random bytes would never get past it.
+/// Gives a slot its correct checksum: random bytes would never have it.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn seal(slot: &mut [u8; SLOT_BYTES], offset: u64) {
     slot[..8].copy_from_slice(&MAGIC);
@@ -199,10 +199,10 @@ fn u64_at(slot: &[u8; SLOT_BYTES], at: usize) -> u64 {
     u64::from_le_bytes(*slot[at..].first_chunk().expect("eight bytes"))
 }
 
-/// How a slot begins, its number and its checksum included: another superblock begins otherwise.
+/// The first bytes of a slot, with its number and its checksum: every superblock has others.
 type Head = [u8; PAYLOAD_AT];
 
-/// Says durably, in an empty file or one that [`is_begun`], that a store is being made in it.
+/// Marks durably that a store is being made, in an empty file or one that [`is_begun`].
 ///
 /// # Errors
 /// Those of writing and syncing.
@@ -219,8 +219,8 @@ pub fn is_hardly_begun(bytes: &[u8]) -> bool {
     bytes.len() <= BEGUN.len() && pairs.all(|(byte, begun)| *byte == 0 || byte == begun)
 }
 
-/// Returns whether a file's first bytes, and those of its second slot, are those of a store that was begun and never
-/// was there. The making ended before its first superblock, which lies in the second slot.
+/// Returns whether a file's first bytes, and those of its second slot, belong to a store that was begun and never
+/// existed. Its making ended before its first superblock, which lies in the second slot.
 pub fn is_begun(first: &[u8], second: &[u8; SLOT_BYTES], kind: &StoreKind) -> bool {
     let has_none = matches!(
         parse(second, kind, kind.slots[1]),
@@ -242,11 +242,11 @@ pub struct Superblocks {
 }
 
 impl Superblocks {
-    /// Writes the first two superblocks of a new store, with the same payload, and syncs them. The
-    /// file's name becomes durable with the sync of its folder, which is the store's to do.
+    /// Writes the first two superblocks of a new store, with the same payload, and syncs them. The file's name becomes
+    /// durable when the store syncs its folder.
     ///
     /// # Errors
-    /// [`Error::Limit`] if the payload is too long, and those of writing.
+    /// [`Error::Limit`] if the payload is too long; errors of writing.
     pub fn create(
         file: Arc<dyn StorageFile>,
         kind: StoreKind,
@@ -343,9 +343,9 @@ impl Superblocks {
         Ok(head == other_head)
     }
 
-    /// Writes the newest superblock again, unchanged, and syncs it: what was read is durable then, and
-    /// may be built on. Does nothing if this handle made it durable before. The store sees to it that
-    /// nobody else writes meanwhile.
+    /// Writes the newest superblock again, unchanged, and syncs it. The state that was read is then durable, and may be
+    /// built on. Does nothing if this handle made it durable before. The store must ensure that nobody else writes at
+    /// the same time.
     ///
     /// A sync alone would not do. If an earlier process's sync failed, the system shows that process's pages and counts
     /// them as clean, so a sync writes nothing and succeeds. Writing the same bytes cannot tear a slot that the medium
@@ -366,7 +366,7 @@ impl Superblocks {
     }
 
     /// Writes the newest superblock again, unchanged, unless one that leads to the same state is durable. The sync is
-    /// left to the store, which may need it: the store has seen something that its writer wrote only then.
+    /// left to the store, which may need it: the store has seen something that its writer wrote only after that.
     ///
     /// # Errors
     /// Those of writing.
@@ -377,7 +377,7 @@ impl Superblocks {
         }
     }
 
-    /// Takes the newest superblock for durable: this handle wrote it, or wrote it again, and the file was synced since.
+    /// Marks the newest superblock as durable: this handle wrote it, or wrote it again, and the file was synced since.
     pub fn trust(&mut self) {
         self.is_durable = true;
     }
@@ -472,8 +472,8 @@ struct Found {
 
 /// Returns the newest valid superblock.
 ///
-/// A writer in another process may be in the middle of a slot, and in the middle of the other one when
-/// that is read. There is a sync between the two, so that a second reading finds the first slot whole.
+/// A writer in another process may be in the middle of a slot, and later, while the other slot is read, in the middle
+/// of that one. There is a sync between the two, so that a second reading finds the first slot whole.
 fn read_newest_beside_writers(file: &dyn StorageFile, kind: &StoreKind) -> Result<Found> {
     match read_newest(file, kind) {
         Err(Error::Corrupt { .. }) => read_newest(file, kind),
@@ -634,7 +634,7 @@ mod tests {
         assert_eq!(file.status().unwrap().size_bytes, 2 * SLOT_BYTES as u64);
     }
 
-    /// Any part of the next slot was there when it was opened.
+    /// Any part of the next slot was already there at the opening.
     #[test]
     fn a_look_finds_what_was_written_since() {
         let file = new_file();

@@ -1,4 +1,4 @@
-//! Files that tell a test of every call, so that it can count what is done, or do something in between.
+//! Files that report every call to a test, so that it can count the calls, or act between them.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub(crate) type Watch = Arc<dyn Fn(&Call<'_>) + Send + Sync>;
 pub(crate) struct WatchedStorage {
     inner: Arc<dyn Storage>,
     watch: Watch,
-    /// A write happens in pieces up to this long, one behind the other.
+    /// The longest piece of a write; pieces follow one another.
     piece_bytes: usize,
 }
 

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 const BUFFERS_MAX: usize = 1024;
 
 /// Reads until `buffers` are full or the file ends, returning the bytes read. `alignment_bytes` is the alignment of the
-/// handle. A count that is no multiple of it can only be the end of the file, and a call after it would be refused.
+/// handle. A count that is not a multiple of it can only be the end of the file, and a further call would be refused.
 pub(super) fn read_fully(
     buffers: &mut [IoSliceMut<'_>],
     offset: u64,
@@ -63,7 +63,7 @@ pub(super) fn write_fully(
     Ok(())
 }
 
-/// Returns what is left of `buffers` behind the first `skip` bytes, at most [`BUFFERS_MAX`] of them.
+/// Returns the rest of `buffers` behind the first `skip` bytes, at most [`BUFFERS_MAX`] of them.
 fn rest_mut<'a>(buffers: &'a mut [IoSliceMut<'_>], mut skip: usize) -> Vec<IoSliceMut<'a>> {
     let mut rest = Vec::with_capacity(buffers.len().min(BUFFERS_MAX));
     for buffer in buffers {
@@ -92,8 +92,7 @@ fn rest<'a>(buffers: &'a [IoSlice<'_>], mut skip: usize) -> Vec<IoSlice<'a>> {
 mod tests {
     use super::*;
 
-    /// Reads `file` through a call that gives at most `chunk` bytes and is interrupted every time
-    /// before it works.
+    /// Reads `file` through a call that gives at most `chunk` bytes and is interrupted once before each success.
     fn check_read(file: &[u8], lengths: &[usize], chunk: usize, expected: usize) {
         let mut storage: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; *length]).collect();
         let mut buffers: Vec<IoSliceMut> = storage.iter_mut().map(|b| IoSliceMut::new(b)).collect();

@@ -1,12 +1,11 @@
 //! Files in the making: their names until they are whole, and the remains of killed processes.
 //!
-//! A file that is being made has the first free name of a row, `.breakeven-0.partial`, `.breakeven-1.partial` and so
-//! on, in the folder of its place. Its maker holds a lock on one of its bytes, and a lock dies with its process. A
-//! process that finds a name taken and gets that lock has found the remains of a killed process, and removes them. So
-//! folders do not fill up, and no list of a folder is read. Where some users of a file may not see its locks, nothing
-//! is removed.
+//! An unfinished file has the first free name of a row, `.breakeven-0.partial`, `.breakeven-1.partial` and so on, in
+//! the folder of its place. Its maker holds a lock on one of its bytes, and a lock dies with its process. A process
+//! that finds a name taken and gets that lock has found the remains of a killed process, and removes them. So folders
+//! do not fill up, and no list of a folder is read. If some users of a file may not see its locks, nothing is removed.
 //!
-//! The names are without the file's own, which may be as long as a name can be.
+//! The names do not contain the file's own name, which may have the greatest possible length.
 
 use std::io;
 use std::ops::Range;
@@ -17,7 +16,7 @@ use crate::error::{Error, Result};
 const MADE_BYTE: u64 = (1 << 60) + 2;
 /// That byte as a range.
 pub(super) const MADE: Range<u64> = MADE_BYTE..MADE_BYTE + 1;
-/// The names behind a taken one that are looked at for remains. It is as many as the processes that seldom make files
+/// The names behind a taken one that are checked for remains. Their number is that of processes that seldom make files
 /// in one folder at once. Each look is one call that fails, of a microsecond.
 const LOOKED_AT: u64 = 16;
 
@@ -37,10 +36,10 @@ pub(super) trait MakingFolder {
     fn has_locks(&self) -> bool;
 }
 
-/// Makes a file under the first name that is free, or whose maker is gone, and removes other remains behind it. Returns
-/// the name with the file, which keeps its lock while it is open.
+/// Makes a file under the first name that is free or has a dead maker, and removes other remains behind it. Returns the
+/// name with the file, which keeps its lock while it is open.
 ///
-/// It ends because a folder has no more of these names than files were made at once.
+/// It ends because a folder has at most as many of these names as files were made at once.
 pub(super) fn make<F: MakingFolder>(folder: &F) -> Result<(String, F::File)> {
     let mut number = 0;
     loop {
@@ -55,7 +54,7 @@ pub(super) fn make<F: MakingFolder>(folder: &F) -> Result<(String, F::File)> {
             Ok(file) => {
                 // Where there are no locks, nobody removes anything.
                 let is_locked = folder.lock(&file).unwrap_or(true);
-                // A process that came between making and locking took it for remains, and removes it.
+                // A process that came between making and locking took the file for remains, and removes it.
                 if is_locked && folder.leads_to(&name, &file).unwrap_or(true) {
                     for behind in number + 1..=number + LOOKED_AT {
                         clear(folder, &name_of(behind));
@@ -78,7 +77,7 @@ fn is_taken(error: &Error) -> bool {
 
 /// Removes a file whose maker is gone; returns whether it did.
 fn clear(folder: &impl MakingFolder, name: &str) -> bool {
-    // A file that is not ours, or may not be touched, is passed over.
+    // A file that is not ours, or may not be touched, is skipped.
     let remove = || -> Result<bool> {
         let file = folder.open(name)?;
         let is_left = folder.has_locks() && folder.lock(&file)? && folder.leads_to(name, &file)?;

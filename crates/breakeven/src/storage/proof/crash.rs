@@ -38,8 +38,7 @@ pub struct CrashCounts {
     fingerprints: BTreeSet<u64>,
 }
 
-/// Drives stores and cuts the power at every boundary, until both floors are reached; prints what was
-/// tried.
+/// Drives stores and cuts the power at every boundary, until both floors are reached; prints the number of tries.
 ///
 /// # Errors
 /// A loss, a tear, a revival or an invention by a crash, with the seed of its run.
@@ -111,7 +110,7 @@ fn try_crash<S: Subject>(
     let disk = SimulatedDisk::from_image(&crash.image, seed);
     let recovered = S::read(disk.start_process());
     let Some(mark) = crash.mark else {
-        // The store was not yet there; whatever is, opening it must not panic.
+        // The store did not exist yet; opening any remains must not panic.
         return Ok(());
     };
     let allowed = &driver.marks[mark as usize];
@@ -191,7 +190,7 @@ mod tests {
         cut_power::<Log>(test_seed(), floors).unwrap();
     }
 
-    /// A log that is opened and left alone over and over stays what it is.
+    /// A log that is repeatedly opened and left alone does not change.
     #[test]
     fn recovery_is_repeatable() {
         let mut driver = Run::<Log>::create(test_seed());

@@ -20,7 +20,7 @@ const DAMAGES: [Damage; 5] = [
 pub struct FaultCounts {
     /// Stores that were driven.
     pub runs: usize,
-    /// How many of them met their fault.
+    /// The number of runs that met their fault.
     pub struck: usize,
     /// Steps that were refused on disks that were too small.
     pub refusals: usize,
@@ -163,7 +163,7 @@ fn try_fault<S: Subject>(
     counts.runs += 1;
     counts.struck += usize::from(was_struck);
     check_after_crash(&driver, counts)?;
-    // The process ends, another opens the store and works on; then the power goes at any moment.
+    // The process ends, and another opens the store and works on. Then the power goes at any moment.
     driver.disk.kill_processes();
     work_on(&mut driver, 2)?;
     check_after_crash(&driver, counts)?;

@@ -1,7 +1,7 @@
 //! A medium that lies: writes lost, torn and sent elsewhere, bits flipped at once or at rest.
 //!
-//! Nothing can bring back what such a medium lost. The proof shows that a store reports it, or falls back to a state it
-//! really had, and never invents one.
+//! Nothing can restore the data that such a medium lost. The proof shows that a store reports it, or falls back to an
+//! earlier real state, and never invents one.
 
 use fastrand::Rng;
 
@@ -23,7 +23,7 @@ pub struct LieCounts {
     pub refused: usize,
     /// Stores that were read in an earlier state and reported damage.
     pub reported: usize,
-    /// Lies that changed nothing that can be read.
+    /// Lies that changed no readable byte.
     pub harmless: usize,
     /// The end vanished without a trace, as if it had never been written.
     pub tails_lost: usize,
@@ -70,8 +70,8 @@ pub(super) fn try_lies<S: Subject>(
     Ok(counts)
 }
 
-/// Flips one random bit of a file of a store at rest, until `bits` were flipped. Prints the outcomes. A flip in the
-/// last transaction may look as if that had never been written, and in no other.
+/// Flips one random bit of a file of a store at rest, until `bits` were flipped. Prints the outcomes. Only a flip in
+/// the last transaction may look as if it had never been written.
 ///
 /// # Errors
 /// An invented state, or a silent fall back by more than one transaction.
@@ -102,7 +102,7 @@ pub fn flip_bits<S: Subject>(seed: u64, bits: usize) -> std::result::Result<LieC
     Ok(counts)
 }
 
-/// Drives a store to an end that is durable, so that only the lie is wrong.
+/// Drives a store to a durable end, so that only the lie is wrong.
 fn finished<S: Subject>(seed: u64) -> std::result::Result<(Run<S>, State, Recording), Failure> {
     let mut run = Run::<S>::create(seed);
     run.run(STEPS)?;

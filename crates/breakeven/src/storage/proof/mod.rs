@@ -1,4 +1,4 @@
-//! The proof that a store survives what a medium may do: one harness for every store.
+//! The proof that a store survives the faults of its medium: one harness for every store.
 //!
 //! A store under proof implements [`Subject`]. It is driven by seeded random transactions on the simulated disk. The
 //! oracle knows, at every moment, the states that a crash may leave. One is the last acknowledged state; the others are
@@ -57,7 +57,7 @@ pub struct Found {
 
 /// A store under proof.
 pub trait Subject: Sized {
-    /// How it goes about its files; a store can be opened in any mode.
+    /// Its way of using files; a store can be opened in any mode.
     type Mode: Copy;
     /// The plan of a transaction.
     type Transaction;
@@ -68,7 +68,7 @@ pub trait Subject: Sized {
     /// Makes an empty store, durable with all its names when this returns.
     fn create(storage: Arc<dyn Storage>, mode: Self::Mode) -> Result<Self>;
 
-    /// Opens the store for writing. The state that it shows then is taken for durable.
+    /// Opens the store for writing. The state that it then shows counts as durable.
     fn open(storage: Arc<dyn Storage>, mode: Self::Mode) -> Result<Self>;
 
     /// Reads the store without changing anything.
@@ -107,13 +107,13 @@ pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
 /// The states that may be found.
 type Allowed = BTreeSet<State>;
 
-/// Drives a store, and knows what may be found of it after a crash at any mark.
+/// Drives a store, and knows the states that a crash at any mark may leave.
 struct Run<S: Subject> {
     disk: SimulatedDisk,
     mode: S::Mode,
     store: Option<S>,
     random: Rng,
-    /// The states a crash may fall back to, and last the state as the store should show it now.
+    /// The states that a crash may fall back to; the last is the present one.
     candidates: Vec<State>,
     /// The allowed states behind each mark.
     marks: Vec<Allowed>,
@@ -141,7 +141,7 @@ impl<S: Subject> Run<S> {
         run
     }
 
-    /// Makes a store on an empty disk. Until that is acknowledged, no mark tells what may be found.
+    /// Makes a store on an empty disk. Until that is acknowledged, no mark knows the allowed states.
     fn create(seed: u64) -> Run<S> {
         let disk = SimulatedDisk::new(seed);
         let mode = S::mode(&mut Rng::with_seed(seed));
@@ -166,7 +166,7 @@ impl<S: Subject> Run<S> {
         self.mark();
     }
 
-    /// Opens the store that lies on the disk; what it shows then is acknowledged.
+    /// Opens the store on the disk; its state then counts as acknowledged.
     fn reopen(&mut self) -> Result<std::result::Result<(), Failure>> {
         self.store = None;
         let store = S::open(self.disk.start_process(), self.mode)?;
@@ -180,7 +180,7 @@ impl<S: Subject> Run<S> {
         Ok(Ok(()))
     }
 
-    /// Runs one transaction. A failed one may be found or not.
+    /// Runs one transaction. A failed one may be found or missing.
     fn commit(&mut self, is_durable: bool) -> Result<()> {
         let store = self.store.as_mut().expect("an open store");
         let transaction = store.plan(&mut self.random);
@@ -196,7 +196,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Does one random thing; a process death is survived by opening again.
+    /// Does one random step; after a process death, opens the store again.
     fn step(&mut self) -> Result<std::result::Result<(), Failure>> {
         match self.random.u8(..32) {
             0 => {
@@ -237,7 +237,7 @@ impl<S: Subject> Run<S> {
     }
 }
 
-/// Checks what was found against what may be found.
+/// Checks the found state against the allowed ones.
 fn check_found(found: &Result<Found>, allowed: &Allowed) -> std::result::Result<(), Failure> {
     let found = found
         .as_ref()

@@ -1,12 +1,11 @@
-//! The record: what every log is made of, and how a region of a log is read back.
+//! The record: the unit of every log, and the reading of a region.
 //!
 //! A record's checksum covers its bytes, its place, its log and the generation of its region. So torn, rotten,
 //! misdirected and stale records are all the same thing: not there. The format and the rules that a log must keep are
 //! in `docs/format.md`. This module lays records out ([`RecordWriter`]), checks one ([`parse`]) and walks a region
 //! ([`Scanner`]). It does not encode bodies, does not sync, and knows no log's kinds.
 //!
-//! No length read from the medium leads to an allocation, and a region takes bounded time whatever
-//! it holds.
+//! No length from the medium leads to an allocation, and a region takes bounded time with any contents.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -26,7 +25,7 @@ pub use scanner::{Found, Scanner};
 pub const HEADER_BYTES: usize = 32;
 /// Every record starts at a multiple of this.
 pub const ALIGNMENT_BYTES: usize = 16;
-/// The kind of a record that only fills space; the scanner passes over it in silence.
+/// The kind of a record that only fills space; the scanner skips it.
 pub const KIND_PADDING: u8 = 0;
 /// The kind of a record whose body begins with the generation of its region.
 pub const KIND_HEAD: u8 = 1;
@@ -94,7 +93,7 @@ impl Region {
     }
 }
 
-/// The entries of a log about a record besides its body.
+/// The fields of a record for the log, besides its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {
     /// The kind of the record, in the log's own table; 0 and 1 are taken.
@@ -136,7 +135,7 @@ impl Record<'_> {
 pub enum Gap {
     /// Nothing was ever written here.
     Unwritten,
-    /// The record is of another use of the region; the low half of its generation is `generation`.
+    /// The record belongs to another use of the region; the low half of its generation is `generation`.
     Stale { generation: u32 },
     /// No record starts here.
     Magic,
@@ -144,13 +143,13 @@ pub enum Gap {
     Version { found: u8 },
     /// The record would pass the end of its region or the log's limit.
     Length { body_bytes: u32 },
-    /// The record is not what was written here.
+    /// The record differs from the one that was written here.
     Checksum { expected: u32, found: u32 },
     /// The record is whole, but not the next one.
     Sequence { expected: u64, found: u64 },
     /// The bytes given end before the record does.
     Short { record_bytes: u64 },
-    /// Too much was checked in vain; the rest of the region was not read.
+    /// Too many bytes were checked in vain; the rest of the region was not read.
     GivenUp,
 }
 
@@ -225,7 +224,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header, which says itself why there is none.
+    /// Reads a header, or returns the gap in its place.
     fn decode(bytes: &[u8; HEADER_BYTES]) -> std::result::Result<Header, Gap> {
         if bytes[..2] != MAGIC {
             let is_zero = bytes.iter().all(|byte| *byte == 0);
@@ -234,7 +233,7 @@ impl Header {
         Ok(Header::fields(bytes))
     }
 
-    /// Takes bytes for a header, whatever they are.
+    /// Interprets any bytes as a header.
     fn fields(bytes: &[u8; HEADER_BYTES]) -> Header {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -339,7 +338,7 @@ pub fn is_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> b
     })
 }
 
-/// Returns whether bytes that are not a record were once the header of the one with this number. At least two of three
+/// Returns whether bytes that are no record were once the header of the record with this number. At least two of three
 /// marks must fit: magic and version, generation, and sequence.
 pub fn was_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> bool {
     let header = Header::fields(bytes);
@@ -351,8 +350,8 @@ pub fn was_begun(bytes: &[u8; HEADER_BYTES], region: &Region, sequence: u64) -> 
     fits.iter().filter(|fits| **fits).count() >= 2
 }
 
-/// Checks the head of a region that `bytes` begin with, and returns the region and the head's body
-/// behind the generation.
+/// Checks the head of a region at the start of `bytes`, and returns the region and the head's body behind the
+/// generation.
 ///
 /// # Errors
 /// The [`Gap`] that is there instead; a good record of another kind is [`Gap::Magic`].
@@ -376,9 +375,9 @@ pub fn parse_head(
     Ok((region, body))
 }
 
-/// Returns an id of a log under which the record at `address` is the whole head of a region, `None` if these bytes are
-/// no head. A checksum begins with that of the id, so of ids with the same checksum any serves. Among ids that begin
-/// with twelve zeros there is one for every four bytes that look like a checksum.
+/// Returns an id of a log under which the record at `address` is the whole head of a region; `None` if these bytes are
+/// no head. A checksum begins with that of the id, so any id with the same checksum serves. Among ids that begin with
+/// twelve zeros, one fits every four bytes that look like a checksum.
 pub fn id_of_head(bytes: &[u8], address: u64) -> Option<[u8; 16]> {
     let header = Header::decode(bytes.first_chunk()?).ok()?;
     let is_head = header.version == VERSION && header.label.kind == KIND_HEAD;
@@ -404,7 +403,7 @@ pub fn id_of_head(bytes: &[u8], address: u64) -> Option<[u8; 16]> {
     solve(checksum, header.checksum).map(id_of)
 }
 
-/// Returns the number for which `sum` is `wanted`, where each of its bits changes always the same bits of the sum.
+/// Returns the number for which `sum` is `wanted`, if each of its bits always changes the same bits of the sum.
 fn solve(sum: impl Fn(u32) -> u32, wanted: u32) -> Option<u32> {
     let base = sum(0);
     // Sums with one highest bit each, and the numbers that make them.
@@ -431,8 +430,8 @@ fn solve(sum: impl Fn(u32) -> u32, wanted: u32) -> Option<u32> {
     Some(number)
 }
 
-/// Gives the bytes at `address` the checksum they should have, if only that keeps them from being a record. Random
-/// bytes would never get past the checksum.
+/// Gives the bytes at `address` their correct checksum, if only that keeps them from being a record. Random bytes would
+/// never get past the checksum.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn seal(bytes: &mut [u8], region: &Region, address: u64) {
     let Some(header) = bytes
@@ -620,10 +619,10 @@ impl RecordWriter {
         self.append(label, &[&zeros]).map(Some)
     }
 
-    /// Writes what was laid out to `file`; durable it is only after a sync.
+    /// Writes the buffered records to `file`; they are durable only after a sync.
     ///
     /// # Errors
-    /// Those of the write; what was laid out stays.
+    /// Errors of the write; the buffered records stay.
     pub fn write_to(&mut self, file: &dyn StorageFile) -> Result<()> {
         if self.used_bytes > 0 {
             let bytes = &self.buffer[..self.used_bytes];
@@ -635,8 +634,7 @@ impl RecordWriter {
     }
 }
 
-/// Returns whether a record can go into `left_bytes`: the rest must be nothing, or room for the padding that may have
-/// to fill it.
+/// Returns whether a record fits into `left_bytes`: the rest must be zero, or room for padding.
 fn fits(record_bytes: u64, left_bytes: u64) -> bool {
     record_bytes == left_bytes || record_bytes + HEADER_BYTES as u64 <= left_bytes
 }

@@ -8,7 +8,7 @@ use super::{
 use crate::error::Result;
 use crate::storage::{AlignedBuffer, StorageFile};
 
-/// A region is given up when this many times its bytes were checked in vain.
+/// A region is given up after this many times its bytes were checked in vain.
 const WASTE_FACTOR_MAX: u64 = 4;
 /// The least a scanner reads at a time.
 const WINDOW_BYTES_MIN: u64 = 256 << 10;
@@ -32,8 +32,8 @@ pub enum Found<'a> {
 /// on. The next record is then the first whole one behind the gap with a higher sequence than all before.
 ///
 /// # Cost
-/// Every byte of the region is read about once and checked once, and at most five times over if it was made to be hard.
-/// Memory is twice the longest record, at least 256 KiB or the region.
+/// Every byte of the region is read and checked about once, and at most five times if the contents were made hard on
+/// purpose. Memory is twice the longest record, at least 256 KiB or the region.
 pub struct Scanner<'a> {
     file: &'a dyn StorageFile,
     region: Region,
@@ -48,8 +48,8 @@ pub struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// Makes a scanner that starts at `address` of `region` with record number `sequence`, and takes
-    /// no record for real that is longer than `record_bytes_max`.
+    /// Makes a scanner that starts at `address` of `region` with record number `sequence`. It accepts no record longer
+    /// than `record_bytes_max`.
     ///
     /// # Panics
     /// If the address is no multiple of [`ALIGNMENT_BYTES`] in the region.
@@ -212,7 +212,7 @@ mod tests {
     use crate::storage::record::{Appended, RecordWriter, VERSION, parse};
     use crate::storage::test_seed;
 
-    /// Scans and writes down what is found: bodies, and gaps in angle brackets.
+    /// Scans and writes down the findings: bodies, and gaps in angle brackets.
     fn scan(file: &dyn StorageFile, region: Region) -> Vec<String> {
         let mut scanner = Scanner::new(file, region, region.start, 0, 4096);
         let mut found = Vec::new();
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(gaps.len(), 2, "{gaps:?}");
         assert!(gaps[1].contains("GivenUp"), "{gaps:?}");
         assert!(scanner.wasted_bytes <= 5 << 20, "{}", scanner.wasted_bytes);
-        // The longest length there is leads nowhere either.
+        // The greatest possible length leads nowhere either.
         let mut longest = bytes[..64].to_vec();
         longest[8..12].fill(0xFF);
         assert!(matches!(

@@ -36,7 +36,7 @@ pub enum Damage {
     Torn4096,
     /// All is left, but space the file grew by ends in random bytes or old content of the medium.
     GarbageTail,
-    /// All is left but for one sector, which holds what lay there before.
+    /// All is left but for one sector, which holds the bytes before the change.
     StaleSector,
     /// All is left, but one sector of space the file grew by holds zeros.
     ZeroSector,
@@ -101,7 +101,7 @@ impl Damage {
         }
     }
 
-    /// Builds what is on the medium after a power cut, `None` if the damage does not apply.
+    /// Builds the medium's contents after a power cut; `None` if the damage does not apply.
     pub(super) fn image(self, medium: &Medium, random: &mut Rng) -> Option<View> {
         if !self.applies(medium) {
             return None;
@@ -133,7 +133,7 @@ impl Damage {
     }
 }
 
-/// The part of a change that is kept or lost by itself.
+/// The part of a change that is kept or lost on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     /// One sector of a write, by its number in the file.
@@ -205,8 +205,8 @@ impl SectorCopy<'_> {
         self.to.write(offset, &self.sector);
     }
 
-    /// Makes a range that was punched or cut in the cached content zeros here too. The sectors it
-    /// begins and ends in reach the medium whole, as they are cached.
+    /// Zeros a range here too that was punched or cut in the cached content. The sectors it begins and ends in reach
+    /// the medium whole, as they are cached.
     fn punch(&mut self, offset: u64, end: u64) {
         let sector_bytes = self.sector.len() as u64;
         if end > offset {
@@ -243,7 +243,7 @@ struct Choice {
 }
 
 impl Choice {
-    /// Chooses what goes wrong, `None` if nothing can.
+    /// Chooses the fault of the damage; `None` if there is none.
     fn new(
         damage: Damage,
         medium: &Medium,

@@ -68,12 +68,12 @@ pub(super) enum Event {
     SyncDirectory {
         folder: String,
     },
-    /// A sync that failed: chance decides what reached the medium, the rest is forgotten.
+    /// A sync that failed: chance decides which changes reached the medium, and the rest is forgotten.
     SyncFailed {
         inode: InodeNumber,
         seed: u64,
     },
-    /// Something the program under test wants to find again: an operation began or was acknowledged.
+    /// A point that the program under test wants to find again: an operation began or was acknowledged.
     Mark(u64),
 }
 
@@ -154,7 +154,7 @@ impl View {
         &mut self.files[at].1
     }
 
-    /// Applies a change whatever was lost before it: a rename of a lost name still makes the new one.
+    /// Applies a change despite any losses before it: a rename of a lost name still makes the new one.
     pub(super) fn apply(&mut self, change: &Change) {
         match change {
             Change::Create { name, inode, mode } => {

@@ -77,7 +77,7 @@ impl SimulatedDisk {
         SimulatedDisk::from_view(View::default(), seed)
     }
 
-    /// Makes a disk that holds what a crash left, all of it durable.
+    /// Makes a disk with the remains of a crash, all of them durable.
     pub fn from_image(image: &Image, seed: u64) -> SimulatedDisk {
         SimulatedDisk::from_view(image.view.clone(), seed)
     }
@@ -127,8 +127,8 @@ impl SimulatedDisk {
         }
     }
 
-    /// Ends all handles and leaves the contents of the medium, with `damage` to the unsynced changes (or without them,
-    /// where that damage does not apply). The recording starts anew.
+    /// Ends all handles and leaves the contents of the medium. Unsynced changes suffer `damage`, or none where it does
+    /// not apply. The recording starts again.
     pub fn cut_power(&self, damage: Damage) {
         self.kill_processes();
         let mut disk = self.lock();
@@ -148,7 +148,7 @@ impl SimulatedDisk {
         self.lock().capacity_bytes = capacity_bytes;
     }
 
-    /// Puts a fault in waiting, or takes it away; calls are counted anew.
+    /// Puts a fault in waiting, or takes it away; the count of calls starts again.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.lock().injector = fault.map(Injector::new);
     }
@@ -164,7 +164,7 @@ impl SimulatedDisk {
         self.lock().events.push(Event::Mark(mark));
     }
 
-    /// Returns what has happened since the disk was made or the power was last cut.
+    /// Returns the recording since the disk was made or the power was last cut.
     pub fn recording(&self) -> Recording {
         let disk = self.lock();
         Recording {
@@ -434,7 +434,7 @@ impl Storage for SimulatedProcess {
         self.check_latch()?;
         let mut disk = self.disk.lock();
         let error = |error| system_error("sync directory", Path::new(folder), error);
-        // A folder that is not there was not synced, and nothing is wrong with the medium.
+        // A missing folder was not synced, and nothing is wrong with the medium.
         disk.cached.names.check_is_folder(folder).map_err(error)?;
         let entered = disk.enter_whole(self.number, Call::SyncDirectory);
         self.latch.watch_sync(entered.map_err(error))?;
@@ -454,7 +454,7 @@ struct SimulatedFile {
 }
 
 impl SimulatedFile {
-    /// Does what one system call does: perhaps less than asked.
+    /// Does the work of one system call: perhaps less than requested.
     fn raw_read(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         let mut disk = self.disk.lock();
         let mut left = match disk.enter(self.process, Call::Read)? {
@@ -918,7 +918,7 @@ mod tests {
         let mut strange = 0;
         for number in 0..found.len().div_ceil(SECTOR_BYTES as usize) {
             let is_known = versions.iter().any(|version| {
-                // The cut of a smaller size hides what lay behind it.
+                // The cut of a smaller size hides the bytes behind it.
                 let cut = &version[..version.len().min(found.len())];
                 sector(cut, number) == sector(&found, number)
             });

@@ -150,7 +150,7 @@ impl Recording {
         recording
     }
 
-    /// Returns what the medium holds when all has been written back after the last step.
+    /// Returns the contents of the medium once all is written back after the last step.
     pub fn end(&self) -> Image {
         let mut medium = Medium::new(self.base.clone());
         for event in &self.events {
@@ -193,7 +193,7 @@ impl Image {
         self.view.content_mut(inode).write(offset, bytes);
     }
 
-    /// Returns where the zeros begin with which a file ends.
+    /// Returns the start of the zeros at the end of a file.
     pub fn used_bytes(&self, name: &str) -> u64 {
         let mut bytes = vec![0; self.size_bytes(name) as usize];
         self.read(name, 0, &mut bytes);
@@ -201,7 +201,7 @@ impl Image {
         last.map_or(0, |last| last as u64 + 1)
     }
 
-    /// Cuts a file, as a copy that was broken off leaves it.
+    /// Cuts a file, as an interrupted copy leaves it.
     pub fn cut(&mut self, name: &str, size_bytes: u64) {
         let inode = self.inode(name);
         self.view.content_mut(inode).truncate(size_bytes);
