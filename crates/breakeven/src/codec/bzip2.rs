@@ -13,8 +13,7 @@ use crate::error::Result;
 #[cfg(feature = "bzip2")]
 const BLOCK: &str = "bzip2 block";
 const LEVEL_BYTES: usize = 100_000;
-/// bzip2 keeps this many bytes of a block's room free, so that a source just under the block size
-/// may need one more.
+/// bzip2 keeps this many bytes of a block's room free, so that a source just below the block size may need one more.
 const ROOM_BYTES: usize = 19;
 
 /// Compresses `source` as one stream; `None` if it does not fit in `target`.

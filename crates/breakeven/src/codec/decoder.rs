@@ -1,10 +1,10 @@
-//! The record beside a stored block by which the block is read again.
+//! The record beside a stored block that tells how to decode it.
 //!
-//! A [`Decoder`] is three numbers: a codec, a filter and a dictionary. It never holds a level: how
-//! hard somebody worked on a block is no business of its reader. The numbers come from one table,
-//! which only grows; `docs/format.md` lists it, and a test holds the two together.
+//! A [`Decoder`] is three numbers: a codec, a filter and a dictionary. It never holds a level, because a reader does
+//! not need the writer's effort. The numbers come from one table, which only grows; `docs/format.md` lists it, and a
+//! test holds the two together.
 
-/// The stored triple that names how a block is decoded.
+/// The stored triple that determines how a block is decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Decoder {
     /// A codec number, one of the `CODEC_` constants.
@@ -95,8 +95,7 @@ impl Decoder {
         ),
     ];
 
-    /// Returns the element width of the filter, 1 where there is none, `None` where the number is
-    /// not in the table.
+    /// Returns the element width of the filter; 1 for no filter, `None` for a number outside the table.
     pub(super) fn shuffle_width(self) -> Option<usize> {
         match self.filter {
             Decoder::FILTER_NONE => Some(1),

@@ -1,7 +1,7 @@
 //! Deflate blocks: one raw deflate stream each, by libdeflate.
 //!
-//! Bytes after the final deflate block are not looked at: libdeflate's safe interface does not
-//! say where it stopped. The compressor is kept while its level stays the same.
+//! Bytes after the final deflate block are ignored: libdeflate's safe interface does not say where it stopped. The
+//! compressor is kept while its level stays the same.
 
 #[cfg(feature = "deflate")]
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
@@ -10,7 +10,7 @@ use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 use crate::error::Error;
 use crate::error::Result;
 
-/// Bytes of libdeflate's decompressor, whatever the block.
+/// Bytes of libdeflate's decompressor, for any block.
 pub(super) const DECOMPRESSOR_BYTES: usize = 11_568;
 
 #[cfg(feature = "deflate")]

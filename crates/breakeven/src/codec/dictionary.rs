@@ -1,11 +1,11 @@
-//! Dictionaries: bytes both sides know, so that short blocks need not say them again.
+//! Dictionaries: bytes that both sides know, so that short blocks need not repeat them.
 //!
-//! A [`Dictionary`] is named by the hash of its content and never changes. It keeps the prepared
-//! forms of its bytes, one for each level that was used, and may be shared by any number of
-//! threads. Its bytes may come from any medium: they are checked before the first use.
+//! A [`Dictionary`] is named by the hash of its content and never changes. It keeps the prepared forms of its bytes,
+//! one for each level in use. Any number of threads may share it. Its bytes may come from any medium: they are checked
+//! before the first use.
 //!
 //! zstd takes trained dictionaries, with entropy tables and an id, and plain bytes. lz4 takes both as plain bytes and
-//! looks at the last 64 KiB.
+//! searches the last 64 KiB.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -47,9 +47,9 @@ impl fmt::Display for DictionaryHash {
 ///
 /// # Cost
 ///
-/// The bytes once, and once more with 27 KiB for zstd's decoder. Each level that compresses with it adds a form: 50 KiB
-/// to 1.6 MiB for zstd, 16 KiB for lz4 and 256 KiB for lz4hc. [`Dictionary::memory_bytes`] returns the sum. Making a
-/// form takes 0.03 to 4 milliseconds, once.
+/// The bytes once, and a second time with 27 KiB for zstd's decoder. Each level that compresses with it adds a form: 50
+/// KiB to 1.6 MiB for zstd, 16 KiB for lz4 and 256 KiB for lz4hc. [`Dictionary::memory_bytes`] returns the sum. Making
+/// a form takes 0.03 to 4 milliseconds, once.
 pub struct Dictionary {
     #[cfg(feature = "dictionaries")]
     hash: DictionaryHash,
@@ -57,18 +57,18 @@ pub struct Dictionary {
     decoder: DDict<'static>,
     zstd: [OnceLock<CDict<'static>>; LEVELS],
     lz4: OnceLock<lz4::FastDictionary>,
-    /// LZ4's level 2 searches other tables than the levels above it.
+    /// LZ4's level 2 searches other tables than the higher levels.
     lz4hc_middle: OnceLock<lz4::DenseDictionary>,
     lz4hc: OnceLock<lz4::DenseDictionary>,
 }
 
 impl Dictionary {
-    /// Makes a dictionary of bytes: a trained one or a plain sample of the data.
+    /// Makes a dictionary from bytes: a trained one or a plain sample of the data.
     ///
     /// # Errors
     ///
-    /// `Invalid` if they are none or more than [`DICTIONARY_BYTES_MAX`], `Corrupt` if they start
-    /// like a trained dictionary and are not one.
+    /// `Invalid` for no bytes or more than [`DICTIONARY_BYTES_MAX`], `Corrupt` for bytes that only start like a trained
+    /// dictionary.
     pub fn new(bytes: &[u8]) -> Result<Dictionary> {
         if !(1..=DICTIONARY_BYTES_MAX).contains(&bytes.len()) {
             let length = bytes.len();
@@ -92,7 +92,7 @@ impl Dictionary {
     ///
     /// # Errors
     ///
-    /// As [`Dictionary::new`], and `Corrupt` if the bytes do not have this name.
+    /// As [`Dictionary::new`]; `Corrupt` if the bytes do not have this name.
     #[cfg(feature = "dictionaries")]
     pub fn verified(bytes: &[u8], name: DictionaryHash) -> Result<Dictionary> {
         let found = DictionaryHash::of(bytes);
@@ -104,8 +104,8 @@ impl Dictionary {
 
     /// Trains a dictionary of at most `size_bytes_max` bytes on samples of the data.
     ///
-    /// zstd's trainer wants a hundred times the dictionary's size in samples, each one a block as it
-    /// will be compressed. The same samples give the same dictionary.
+    /// zstd's trainer needs samples of a hundred times the dictionary's size, each one a block as it will be
+    /// compressed. The same samples give the same dictionary.
     ///
     /// # Errors
     ///
@@ -136,12 +136,12 @@ impl Dictionary {
         self.hash
     }
 
-    /// Returns the bytes to be stored.
+    /// Returns the bytes for storing.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns the memory held now: the bytes and every form made so far.
+    /// Returns the present memory: the bytes and every form made so far.
     pub fn memory_bytes(&self) -> usize {
         let zstd: usize = (self.zstd.iter())
             .filter_map(|form| form.get().map(CDict::sizeof))

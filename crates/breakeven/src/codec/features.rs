@@ -1,9 +1,8 @@
-//! The cheap features of a block: the numbers that a classifier needs, and none of its decisions.
+//! The cheap features of a block: the numbers for a classifier, without its decisions.
 //!
-//! [`Features::of`] reads 4 KiB of a block, in 64 pieces spread over it. It reads all of the block only as long as
-//! every byte is the same. [`Features::with_probe`] compresses two pieces with LZ4 besides. The places read are fixed
-//! by the block's length, so equal blocks have equal features. A [`Glance`] is the features that take a fiftieth of the
-//! time.
+//! [`Features::of`] reads 4 KiB of a block, in 64 pieces spread over it. It reads all of the block only while every
+//! byte is the same. [`Features::with_probe`] compresses two pieces with LZ4 besides. The places read are fixed by the
+//! block's length, so equal blocks have equal features. A [`Glance`] has fewer features, in a fiftieth of the time.
 //!
 //! No policy here: no thresholds, no classes.
 
@@ -17,7 +16,7 @@ use crate::error::Result;
 pub struct Features {
     /// The length of the block in bytes.
     pub block_bytes: usize,
-    /// The byte that fills the block, where one does.
+    /// The byte that fills the block, if there is one.
     pub all_equal: Option<u8>,
     /// The entropy of single bytes in bits, 0 to 8, corrected for the size of the sample.
     pub entropy_bits: f64,
@@ -26,7 +25,7 @@ pub struct Features {
     pub delta_entropy_bits: [f64; 4],
     /// The share of bytes that are printable ASCII, tab, newline or carriage return, 0 to 1.
     pub printable_share: f64,
-    /// The ratio (raw over stored, at least 1) of LZ4 on a sample, where it was asked for.
+    /// The ratio (raw over stored, at least 1) of LZ4 on a sample, if it was requested.
     pub probe_ratio: Option<f64>,
 }
 
@@ -68,7 +67,7 @@ impl Features {
     }
 
     /// Takes the features of a block and LZ4's ratio on two pieces of 16 KiB, at one and three quarters of it. A block
-    /// that is no longer than both is taken whole.
+    /// that is not longer than both is taken whole.
     ///
     /// # Errors
     ///
@@ -83,8 +82,7 @@ impl Features {
         Ok(features)
     }
 
-    /// Takes the features of a block, with the ratio of LZ4 only where `needs_probe` says of the others that it
-    /// is wanted.
+    /// Takes the features of a block, with the ratio of LZ4 only where `needs_probe` returns true for the others.
     ///
     /// # Errors
     ///
@@ -109,7 +107,7 @@ impl Features {
     ///
     /// # Errors
     ///
-    /// As [`Compressor::compress`], whose lz4 never fails on blocks of this size but for memory.
+    /// As [`Compressor::compress`]; on blocks of this size lz4 only fails for want of memory.
     pub fn probe(&mut self, block: &[u8], compressor: &mut Compressor) -> Result<()> {
         let quarter = (block.len() / 4).saturating_sub(PROBE_BYTES / 2);
         let three_quarters = (block.len() - block.len() / 4).saturating_sub(PROBE_BYTES / 2);
@@ -145,18 +143,18 @@ impl Features {
     }
 }
 
-/// The features that 256 bytes spread over a block give. They let a caller find a class in less time than encoding the
-/// block takes.
+/// The features of 256 bytes spread over a block. They let a caller find a class in less time than encoding the block
+/// takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance {
-    /// How many different bytes are among them.
+    /// The number of different bytes among them.
     pub distinct: u32,
-    /// How many of them are printable ASCII, tab, newline or carriage return.
+    /// The number of printable ASCII, tab, newline and carriage return among them.
     pub printable: u32,
 }
 
 impl Glance {
-    /// The bytes that are looked at, fewer in a shorter block.
+    /// The bytes that are read, fewer in a shorter block.
     pub const BYTES: usize = 256;
 
     /// Looks at a block.
@@ -212,7 +210,7 @@ impl Sample {
         }
         let slot_bytes = block.len() / PIECES;
         for index in 0..PIECES {
-            // A different place in each slot, so that a page header is not all that is seen.
+            // The place differs from slot to slot, so that page headers are not the only bytes seen.
             let jitter = (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
             let offset = jitter as usize % (slot_bytes - PIECE_BYTES + 1);
             self.count(&block[index * slot_bytes + offset..][..PIECE_BYTES]);
@@ -238,14 +236,14 @@ fn all_equal(block: &[u8]) -> Option<u8> {
     (rest == &block[..rest.len()]).then_some(first)
 }
 
-/// Without a branch, which would go wrong half the time.
+/// Without a branch, which would be mispredicted half the time.
 fn is_printable(byte: u8) -> bool {
     let is_in = |first: u8, last: u8| byte.wrapping_sub(first) <= last - first;
     is_in(b' ', b'~') | is_in(b'\t', b'\n') | (byte == b'\r')
 }
 
-/// Returns the entropy of a histogram in bits, at most 8, with the correction of Miller (1955) for samples: plus
-/// (symbols - 1) / (2 * samples * ln 2).
+/// Returns the entropy of a histogram in bits, at most 8. The correction of Miller (1955) for samples adds (symbols -
+/// 1) / (2 * samples * ln 2).
 fn entropy_bits(histogram: &[u32; 256]) -> f64 {
     static PRODUCTS: LazyLock<Vec<f64>> = LazyLock::new(|| {
         let product = |count: usize| count as f64 * (count.max(1) as f64).log2();
@@ -334,7 +332,7 @@ mod tests {
             assert!(distinct.contains(&glance.distinct), "{glance:?}");
             assert!(glance.printable.abs_diff(printable) <= 30, "{glance:?}");
         };
-        // Of 256 draws from 256 bytes 162 differ, five more or less.
+        // Of 256 draws from 256 values, 162 differ, five more or less.
         check(&noise(4096), 145..=180, 98);
         check(&noise(100), 60..=100, 38);
         check(&[7; 4096], 1..=1, 0);

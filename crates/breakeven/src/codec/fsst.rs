@@ -1,16 +1,16 @@
 //! FSST: a fixed table of up to 255 symbols of 1 to 8 bytes, each written as one byte (Boncz, Neumann and Leis 2020).
 //!
-//! [`Symbols::train`] finds the table by the crate of those who keep FSST in Rust. Encoding and decoding are here: that
-//! crate's encoder takes 165 KB for each table, this one 5, and there is a table for each class of values. Code 255
-//! stands before a byte that has no symbol.
+//! [`Symbols::train`] finds the table with the crate of FSST's Rust maintainers. Encoding and decoding are here. That
+//! crate's encoder takes 165 KB for each table, this one 5, and each class of values has a table. Code 255 stands
+//! before a byte without a symbol.
 //!
-//! Only values in this process's memory are stored so: no medium has these codes, and no text names the method.
+//! This form is only for values in this process's memory: no medium has these codes, and no text names the method.
 
 use super::Codec;
 use super::method::Method;
 use crate::error::{Error, Result};
 
-/// Stands before a byte as it is.
+/// Stands before a literal byte.
 const ESCAPE: u8 = 255;
 const SYMBOL_BYTES_MAX: usize = 8;
 
@@ -19,7 +19,7 @@ pub const FSST: Method = Method::of(Codec::Fsst);
 
 #[derive(Clone, Copy, Debug)]
 struct Symbol {
-    /// Its bytes from the lowest on, zeros behind them.
+    /// Its bytes, the lowest first, followed by zeros.
     bytes: u64,
     length: u8,
 }
@@ -37,7 +37,7 @@ pub struct Symbols {
     symbols: Vec<Symbol>,
     /// Codes by the first byte of their symbols, longer ones first.
     order: Vec<u8>,
-    /// Where the codes of a first byte begin in the order.
+    /// The start of each first byte's codes in the order.
     starts: [u8; 257],
 }
 
@@ -82,7 +82,7 @@ impl Symbols {
         self.symbols.len() * size_of::<Symbol>() + self.order.len() + size_of::<Symbols>()
     }
 
-    /// Encodes a value and returns the bytes it took, or `None` if it does not fit in `target`.
+    /// Encodes a value and returns the stored length, or `None` if it does not fit in `target`.
     pub fn encode(&self, source: &[u8], target: &mut [u8]) -> Option<usize> {
         let (mut at, mut size) = (0, 0);
         while let Some(first) = source.get(at) {
@@ -121,7 +121,7 @@ impl Symbols {
     /// Decodes a value into `target`, whose length is the value's.
     ///
     /// # Errors
-    /// `Corrupt` if the codes are no value of that length.
+    /// `Corrupt` if the codes are not a value of that length.
     pub fn decode(&self, source: &[u8], target: &mut [u8]) -> Result<()> {
         let wanted = target.len();
         let wrong = |found: usize| {
@@ -143,7 +143,7 @@ impl Symbols {
                 return Err(wrong(at));
             };
             let (bytes, length) = (symbol.bytes.to_le_bytes(), usize::from(symbol.length));
-            // All eight where there is room, which is one instruction; the next symbol writes over what is too much.
+            // All eight where there is room, which is one instruction; the next symbol overwrites the rest.
             if let Some(room) = target.get_mut(at..at + SYMBOL_BYTES_MAX) {
                 room.copy_from_slice(&bytes);
             } else if let Some(room) = target.get_mut(at..at + length) {
@@ -203,7 +203,7 @@ mod tests {
             let mut back = vec![1; value.len()];
             symbols.decode(&stored[..size], &mut back).unwrap();
             assert_eq!(back, value);
-            // A target one byte short is too short, as are a length less and a length more.
+            // A target one byte short is too short, and so is a length one less or one more.
             assert_eq!(
                 symbols
                     .encode(value, &mut stored[..size.saturating_sub(1)])

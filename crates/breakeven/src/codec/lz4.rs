@@ -1,7 +1,7 @@
 //! LZ4 blocks: raw, without frame or length; the fast and the dense compressor.
 //!
-//! The working states are allocated once and reused without the 16 KiB (or 256 KiB) clearing that
-//! the plain calls do for each block.
+//! The working states are allocated once. Their reuse avoids the 16 KiB (or 256 KiB) clearing that the plain calls do
+//! for each block.
 //!
 //! `unsafe` here: the C functions of the pinned liblz4 1.10, which has no safe binding for states,
 //! limits and dictionaries.
@@ -15,7 +15,7 @@ use lz4_sys::{LZ4_createStream, LZ4_decompress_safe, LZ4_freeStream, LZ4StreamEn
 
 use crate::error::{Error, Result};
 
-/// The acceleration above which LZ4 changes nothing.
+/// A greater acceleration has no further effect in LZ4.
 pub(super) const ACCELERATION_MAX: u32 = 65_537;
 /// Bytes of the fast compressor's state (`LZ4_STREAM_MINSIZE`).
 pub(super) const FAST_STATE_BYTES: usize = (1 << 14) + 32;
@@ -90,8 +90,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The two compressors, each with states that are made at their first use: one for plain blocks
-/// and one for blocks of a dictionary.
+/// The two compressors, each with a state for plain blocks and one for blocks with a dictionary, made at first use.
 #[derive(Default)]
 pub(super) struct Encoder {
     fast: Option<State<LZ4StreamEncode>>,
@@ -106,7 +105,7 @@ pub(super) trait Working {
     fn create() -> *mut Self;
 
     /// # Safety
-    /// `state` is of `create`, and is not used afterwards.
+    /// `state` comes from `create`, and is not used afterwards.
     unsafe fn free(state: *mut Self);
 }
 
@@ -169,7 +168,7 @@ pub(super) type FastDictionary = Indexed<LZ4StreamEncode>;
 /// A dictionary indexed for the dense compressor: for its level 2, or for those above.
 pub(super) type DenseDictionary = Indexed<DenseState>;
 
-// SAFETY: after it is made, the state is only read: by compressions it is attached to.
+// SAFETY: once made, the state is only read, by the compressions it is attached to.
 unsafe impl<T: Working> Sync for Indexed<T> {}
 
 impl FastDictionary {
@@ -239,8 +238,7 @@ impl Encoder {
         }
         let state = made_once(&mut self.fast_with)?;
         // SAFETY: an initialised state that starts a new chain of one block, and the slices with their lengths. The
-        // dictionary outlives the call. Before the next call the reset forgets all that the state keeps of it or of the
-        // source.
+        // dictionary outlives the call. Before the next call, the reset forgets all references to it and to the source.
         let size = unsafe {
             LZ4_resetStream_fast(state.as_ptr());
             LZ4_attach_dictionary(state.as_ptr(), dictionary.state.0.as_ptr());
@@ -267,8 +265,8 @@ impl Encoder {
             return Ok(write_empty(target));
         }
         let state = made_once(&mut self.dense)?;
-        // SAFETY: an initialised state (after a call that ran out of room the library itself
-        // resets it in full), and the slices with their lengths.
+        // SAFETY: an initialised state, and the slices with their lengths. After a call that ran out of room, the
+        // library itself resets the state in full.
         let size = unsafe {
             LZ4_compress_HC_extStateHC_fastReset(
                 state.as_ptr(),
@@ -329,8 +327,7 @@ fn settle(state: &mut State<LZ4StreamEncode>, size: c_int) -> Option<usize> {
 
 /// Decodes one block that fills `target`.
 pub(super) fn decompress(source: &[u8], target: &mut [u8]) -> Result<()> {
-    // SAFETY: the lengths are those of the two slices; the decoder reads and writes inside them
-    // whatever the bytes are.
+    // SAFETY: the lengths are those of the two slices; the decoder stays inside them for any bytes.
     let size = unsafe {
         LZ4_decompress_safe(
             source.as_ptr().cast(),
@@ -344,7 +341,7 @@ pub(super) fn decompress(source: &[u8], target: &mut [u8]) -> Result<()> {
 
 /// As [`decompress`], with the dictionary the block was compressed with.
 pub(super) fn decompress_with(dictionary: &[u8], source: &[u8], target: &mut [u8]) -> Result<()> {
-    // SAFETY: as for `decompress`; matches before the target are read from the dictionary alone.
+    // SAFETY: as for `decompress`; matches before the target are read only from the dictionary.
     let size = unsafe {
         LZ4_decompress_safe_usingDict(
             source.as_ptr().cast(),
@@ -365,7 +362,7 @@ fn filled(size: c_int, target_bytes: usize) -> Result<()> {
     let expected = format!("{target_bytes} decoded bytes");
     Err(match usize::try_from(size) {
         Ok(size) => Error::corrupt(BLOCK, 0, expected, format!("{size} bytes")),
-        // A negative result is minus the place of the fault, and one.
+        // A negative result is minus the place of the fault, minus one.
         Err(_) => Error::corrupt(
             BLOCK,
             u64::from(size.unsigned_abs()) - 1,
@@ -375,8 +372,8 @@ fn filled(size: c_int, target_bytes: usize) -> Result<()> {
     })
 }
 
-/// Writes the block of no bytes. The dense compressor looks some bytes before the end of its
-/// source, and the pointer of an empty slice may be so low that this wraps around.
+/// Writes the block of no bytes. The dense compressor computes an address some bytes before the end of its source. For
+/// an empty slice, whose pointer may be very low, that could wrap around.
 fn write_empty(target: &mut [u8]) -> Option<usize> {
     *target.first_mut()? = 0;
     Some(1)

@@ -1,11 +1,11 @@
-//! How a block is stored: a codec with its level, and a filter before it.
+//! The storage of a block: a codec with its level, and a filter before it.
 //!
 //! A [`Method`] is the result of a decision, and an option of a command line. Its text form reads back to the same
 //! method: `store`, `lz4:1`, `lz4:a8`, `lz4hc:9`, `zstd:-5`, `deflate:6`, `xz:6`, `bzip2:9`, `shuffle4+zstd:3`,
 //! `delta8+xz:6`, `zstd:3+dict`. A stored block has its [`Decoder`] beside it, not its method; a decoder knows no
 //! level.
 //!
-//! A method with a dictionary is a method of its own, since it costs and stores otherwise. The place that stores the
+//! A method with a dictionary is a method of its own, since it has its own cost and ratio. The place that stores the
 //! block knows its dictionary.
 //!
 //! This file does not compress; the one dispatch is in the module above.
@@ -19,11 +19,11 @@ use super::decoder::Decoder;
 use super::{bzip2, deflate, lz4, xz, zstd};
 use crate::error::{Error, Result};
 
-/// How a block is stored: bytes pass the filter, then the codec.
+/// The storage of a block: bytes pass the filter, then the codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Method {
-    /// The codec that makes the bytes fewer.
+    /// The codec that makes the bytes fewer, after the filter.
     pub codec: Codec,
     /// The filter that rearranges them first.
     pub filter: Filter,
@@ -65,7 +65,7 @@ pub enum Filter {
     Delta { distance: u16 },
 }
 
-/// The error text for a text that is no method.
+/// The error text for a text that is not a method.
 const ACCEPTED: &str = "expected store, lz4:1, lz4:a1..a65537, lz4hc:2..12, zstd:-7..22 without 0, \
      deflate:1..12, xz:0..9 or bzip2:1..9, with shuffle2+, shuffle4+ or shuffle8+ before lz4, \
      lz4hc, zstd, deflate or bzip2, delta1..256+ before xz, or +dict after lz4, lz4hc or zstd";
@@ -111,7 +111,7 @@ impl Method {
         }
     }
 
-    /// Returns what is stored beside a block made by this method, without a dictionary.
+    /// Returns the decoder that is stored beside a block of this method, without a dictionary.
     pub fn decoder(&self) -> Decoder {
         let codec = match self.codec {
             Codec::Store => Decoder::CODEC_STORE,
@@ -144,7 +144,7 @@ impl Method {
     /// | store | 0 |
     /// | lz4 | 16 KiB + 32 |
     /// | lz4hc | 262,200 |
-    /// | zstd | what libzstd states for the level and the block (`ZSTD_estimateCCtxSize`) |
+    /// | zstd | libzstd's own figure for the level and the block (`ZSTD_estimateCCtxSize`) |
     /// | deflate | 202,720 at level 1, 668,256 at 2 to 9, 9,011,712 at 10 to 12 |
     /// | xz | 1.5 w + 4 w (presets 0 to 3) or 8 w + 4 * max(64 Ki, w'/2) + 1.25 MiB, w = min(preset's window, block), w' = w rounded up to a power of 2 |
     /// | bzip2 | 400 kB + 8 * min(level * 100 kB, block rounded up to 100 kB) |
@@ -167,8 +167,8 @@ impl Method {
     /// Returns the most memory that a [`super::Decompressor`] holds for a block of `block_bytes` made by this method,
     /// beside source and target.
     ///
-    /// It is nothing for store and lz4, some 160 KiB for zstd, and 11,568 bytes for deflate. It is the window + 128 KiB
-    /// for xz, and 100 kB + 4 times the block size for bzip2. A shuffle adds the block.
+    /// It is nothing for store and lz4, some 160 KiB for zstd, and 11,568 bytes for deflate. It is the window and 128
+    /// KiB for xz, and 100 kB and 4 times the block size for bzip2. A shuffle adds the block.
     pub fn decompressor_bytes(&self, block_bytes: usize) -> usize {
         let codec = match self.codec {
             Codec::Store | Codec::Lz4 { .. } | Codec::Lz4Hc { .. } | Codec::Fsst => 0,
@@ -180,7 +180,7 @@ impl Method {
         codec + self.filter.scratch_bytes(block_bytes)
     }
 
-    /// Checks that the levels are in range and the filter goes with the codec.
+    /// Checks that the levels are in range and the filter suits the codec.
     ///
     /// # Errors
     ///
@@ -284,8 +284,8 @@ impl fmt::Display for Method {
 impl FromStr for Method {
     type Err = Error;
 
-    /// Reads a text form. A codec without a level gets its usual one: `lz4` is `lz4:1`, `lz4hc` `lz4hc:9`, `zstd`
-    /// `zstd:3`; `deflate`, `xz` and `bzip2` have 6, 6 and 9.
+    /// Reads a text form. A codec without a level gets its usual one: `lz4` is `lz4:1`, `lz4hc` is `lz4hc:9`, `zstd` is
+    /// `zstd:3`. `deflate`, `xz` and `bzip2` get 6, 6 and 9.
     fn from_str(text: &str) -> Result<Method> {
         let fail = |reason: String| Error::parse("method", text, reason);
         let (plain, dictionary) = match text.strip_suffix("+dict") {

@@ -1,6 +1,6 @@
 //! Blocks in and out of compressed form, behind one interface.
 //!
-//! A [`Method`] says how a block is to be stored, a [`Decoder`] what is stored beside it. A [`Compressor`] and a
+//! A [`Method`] tells how to store a block, and the [`Decoder`] is stored beside it. A [`Compressor`] and a
 //! [`Decompressor`] hold the working memory of every codec that they have served. So the steady state allocates nothing
 //! for store, lz4, zstd and deflate. Each has one dispatch, and both are in this file.
 //!
@@ -8,11 +8,11 @@
 //! panic, write outside its target or take memory beyond the stated limit. After an error or a "does not fit" the bytes
 //! of the target are unspecified.
 //!
-//! Codecs beside store, lz4 and zstd are features of the crate. Methods of those that are not built can be named, and
-//! are refused where a block is to pass them.
+//! Codecs beside store, lz4 and zstd are features of the crate. Methods of the codecs that are not built can be named,
+//! but are refused when a block is to pass them.
 //!
-//! Not here: clocks, threads, policy. The bytes carry no check of their own; whoever stores a block
-//! stores its check.
+//! Not here: clocks, threads, policy. The bytes carry no check of their own: the place that stores a block stores its
+//! check.
 #![deny(unsafe_code)]
 
 mod bzip2;
@@ -64,14 +64,14 @@ impl Compressor {
         Compressor::default()
     }
 
-    /// Compresses a block and returns the bytes it took, or `None` if it does not fit in `target`.
+    /// Compresses a block and returns its stored length, or `None` if it does not fit in `target`.
     ///
-    /// The target's length is the caller's limit: a codec stops when it reaches it, so a short
-    /// target makes a hopeless block cheap.
+    /// The target's length is the caller's limit, and a codec stops at it. So a short target makes a hopeless block
+    /// cheap.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a method out of range or one that wants a dictionary. `Unsupported` for one that is not built.
+    /// `Invalid` for a method out of range or one that needs a dictionary. `Unsupported` for one that is not built.
     /// `Limit` for a block above [`BLOCK_BYTES_MAX`].
     ///
     /// # Example
@@ -108,7 +108,7 @@ impl Compressor {
     }
 
     /// Compresses a block with a dictionary, for lz4, lz4hc and zstd without a filter. Otherwise as
-    /// [`Compressor::compress`], whether the method says that it uses a dictionary or not.
+    /// [`Compressor::compress`], even for a method that does not name its dictionary.
     ///
     /// # Errors
     ///
@@ -128,9 +128,9 @@ impl Compressor {
         self.encode(method, Some(dictionary), source, target)
     }
 
-    /// Compresses a block by a zstd method after a prefix: bytes that it is like, and that the decoder has as well
-    /// ([`Decompressor::decompress_after`]). As [`Compressor::compress`]. Levels find matches in the last bytes of a long prefix alone:
-    /// those below 3 in some 128 KiB, 3 in a MiB.
+    /// Compresses a block by a zstd method after a prefix of similar bytes, which the decoder must have as well
+    /// ([`Decompressor::decompress_after`]). As [`Compressor::compress`]. Levels find matches only in the last bytes of
+    /// a long prefix: those below 3 in some 128 KiB, level 3 in a MiB.
     ///
     /// # Errors
     ///
@@ -245,7 +245,7 @@ impl Compressor {
                 xz::compress(level, method.filter, Check::None, source, target)
             }
             (Codec::Bzip2 { level }, None) => bzip2::compress(level, source, target),
-            // Refused by its check before it comes here.
+            // Its check refuses it before this point.
             (Codec::Fsst, None) => Err(no_dictionary(method)),
             (_, Some(_)) => Err(no_dictionary(method)),
         }
@@ -254,8 +254,8 @@ impl Compressor {
 
 /// The working memory for decoding, reused from block to block.
 pub struct Decompressor {
-    /// The most memory a block may ask for beside source and target, checked before it is taken.
-    /// Default 80 MiB: what the largest preset of `xz` asks for, with room.
+    /// The most memory that a block may need beside source and target, checked before it is taken. Default 80 MiB:
+    /// enough for the largest preset of `xz`.
     pub memory_limit_bytes: usize,
     zstd: zstd::Reader,
     deflate: deflate::Reader,
@@ -284,7 +284,7 @@ impl Decompressor {
     /// # Errors
     ///
     /// `Corrupt` if the bytes are not a block of exactly the target's length. `Unsupported` if the decoder is not in
-    /// the table, not built or names a dictionary. `Limit` if it asks for more memory than
+    /// the table, not built or names a dictionary. `Limit` if it needs more memory than
     /// [`Decompressor::memory_limit_bytes`] or the target is above [`BLOCK_BYTES_MAX`]. The target's bytes are then
     /// unspecified.
     pub fn decompress(&mut self, decoder: Decoder, source: &[u8], target: &mut [u8]) -> Result<()> {
@@ -328,8 +328,8 @@ impl Decompressor {
         self.decode(decoder, Some(dictionary), source, target)
     }
 
-    /// Decodes a block that was compressed after a prefix ([`Compressor::compress_after`]) into `target`. With another prefix it
-    /// may decode to other bytes.
+    /// Decodes a block that was compressed after a prefix ([`Compressor::compress_after`]) into `target`. With another
+    /// prefix it may decode to other bytes.
     ///
     /// # Errors
     ///
@@ -444,8 +444,8 @@ fn no_dictionary(method: Method) -> Error {
     }
 }
 
-/// Returns the first `bytes` bytes of a scratch buffer that only ever grows, so that it is zeroed
-/// once and not for each block.
+/// Returns the first `bytes` bytes of a scratch buffer. The buffer only grows, so it is zeroed once and not for each
+/// block.
 fn room(scratch: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     if scratch.len() < bytes {
         scratch.resize(bytes, 0);
@@ -504,7 +504,7 @@ mod tests {
         "shuffle4+lz4hc:9",
     ];
 
-    /// Those of the methods that are built; without a codec's feature, its methods are refused.
+    /// The methods that are built; without a codec's feature, its methods are refused.
     fn methods() -> Vec<Method> {
         let all = METHODS.iter().map(|text| text.parse().expect("a method"));
         let mut compressor = Compressor::new();
@@ -548,7 +548,7 @@ mod tests {
         assert!(matches!(other, Err(Error::Unsupported { .. })));
     }
 
-    /// Blocks that differ in kind and length, the short ones and the odd ones among them.
+    /// Blocks of different kinds and lengths, with short and odd ones among them.
     pub(crate) fn blocks() -> Vec<Vec<u8>> {
         let mut random = fastrand::Rng::with_seed(7);
         let text = "the quick brown fox jumps over the lazy dog; ".repeat(3000);

@@ -1,8 +1,8 @@
-//! xz blocks: one standard `.xz` stream each, by default without a check (what holds a block has one).
+//! xz blocks: one standard `.xz` stream each, by default without a check, since the store of a block has one.
 //!
-//! The window is cut to the block, so that compressing and decoding small blocks does not take the many megabytes of
-//! the presets. Each block gets a new stream. Only the C interface can reuse one, and that saved under 2 % of the
-//! processor time at 8 KiB and nothing above.
+//! The window is cut to the block, so that small blocks do not need the many megabytes of the presets. Each block gets
+//! a new stream. Only the C interface can reuse one, and that saved under 2 % of the processor time at 8 KiB and
+//! nothing above.
 
 #[cfg(feature = "xz")]
 use liblzma::stream::{Action, Filters, LzmaOptions, Status, Stream};
@@ -94,7 +94,7 @@ pub(super) fn decompress(
             return Err(Error::Limit {
                 what: "xz window",
                 limit_bytes: memory_limit_bytes as u64,
-                // liblzma's safe interface says that it is more, not how much.
+                // liblzma's safe interface says only that it needs more.
                 needed_bytes: memory_limit_bytes as u64 + 1,
             });
         }
@@ -133,14 +133,15 @@ fn window_bytes(level: u8, block_bytes: usize) -> usize {
     block_bytes.clamp(WINDOW_BYTES_MIN, preset)
 }
 
-/// Returns the most bytes a stream of `source_bytes` bytes takes: three for each chunk that LZMA2
-/// gives up on and stores, and the headers, index and footer.
+/// Returns the most bytes of a stream for `source_bytes` bytes: three for each chunk that LZMA2 stores, and the
+/// headers, index and footer.
 pub(super) fn bound(source_bytes: usize) -> usize {
     source_bytes + 3 * (source_bytes / 8192 + 1) + 128
 }
 
-/// Returns the memory of the match finder and the rest. It is a window and a half, a hash of half the window's
-/// positions (at least 64 Ki) and short ones, links of 4 or 8 bytes for each position, and a MiB.
+/// Returns the memory of the match finder and the rest. It consists of a window and a half, and a hash of half the
+/// window's positions (at least 64 Ki) with short hashes. Links take 4 or 8 bytes for each position, and the rest a
+/// MiB.
 pub(super) fn compressor_bytes(level: u8, block_bytes: usize) -> usize {
     let window = window_bytes(level, block_bytes);
     let link_bytes = if level <= HASH_CHAIN_LEVEL_MAX { 4 } else { 8 };
@@ -151,7 +152,7 @@ pub(super) fn compressor_bytes(level: u8, block_bytes: usize) -> usize {
 
 /// Returns the memory of a decoder: the window and LZMA's tables.
 pub(super) fn decompressor_bytes(level: u8, block_bytes: usize) -> usize {
-    // The stream's header can only say 2^n or 3 * 2^n.
+    // The stream's header can only state 2^n or 3 * 2^n.
     let window = window_bytes(level, block_bytes);
     let stated = [2, 3]
         .iter()

@@ -1,11 +1,11 @@
 //! Zstandard blocks: one standard frame each, content size on, checksum off. A bare block is the content of the one
-//! compressed block of such a frame; its length gives its headers.
+//! compressed block of such a frame; its length determines its headers.
 //!
-//! The frame's window is the block (the library picks it from the content size), so decoding
-//! needs no memory beyond the target. Contexts are reused; the level is set only when it changes.
+//! The frame's window is the block (the library picks it from the content size), so decoding needs no memory beyond the
+//! target. Contexts are reused; the level is set only when it changes.
 //!
-//! `unsafe` here: calls of libzstd that have no safe name. They compute a size from numbers, and make and
-//! use a context in memory of ours.
+//! `unsafe` here: calls of libzstd that have no safe name. They compute a size from numbers, and make and use a context
+//! in our memory.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -27,7 +27,7 @@ const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 /// The longest block of the format, and so the longest that can be bare.
 pub(super) const BARE_BYTES_MAX: usize = 128 << 10;
-/// The header of a frame without content size, checksum and dictionary id, with a window of 128 KiB.
+/// The header of a frame without content size, checksum or dictionary id, with a window of 128 KiB.
 const BARE_FRAME: [u8; 6] = [0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38];
 const BLOCK_HEADER_BYTES: usize = 3;
 /// Most bytes of the headers that are left out.
@@ -72,14 +72,14 @@ impl Encoder {
 
     /// Compresses `source` as one frame that refers to a prefix, whose bytes the decoder needs as well.
     ///
-    /// A context of its own, since one that refers to a prefix must not outlive it.
+    /// A new context, because one that refers to a prefix must not outlive it.
     pub(super) fn compress_after(
         prefix: &[u8],
         level: i8,
         source: &[u8],
         target: &mut [u8],
     ) -> Result<Option<usize>> {
-        // All of the prefix stays in reach to the end of the source.
+        // The whole prefix stays within reach to the end of the source.
         let reach = (prefix.len() + source.len()).max(1 << WINDOW_LOG_MIN);
         let window_log = reach.next_power_of_two().ilog2();
         let mut context = CCtx::try_create().ok_or_else(no_memory)?;
@@ -95,7 +95,7 @@ impl Encoder {
     }
 
     /// Compresses `source` as one bare block, with a prepared dictionary or at a level. Returns `None` if it does not
-    /// fit, is longer than a block may be or comes in several.
+    /// fit, is longer than a block may be, or takes several blocks.
     pub(super) fn compress_bare(
         &mut self,
         how: std::result::Result<&CDict<'_>, i8>,
@@ -122,7 +122,7 @@ impl Encoder {
     }
 }
 
-/// Returns the content of the block of a frame, if that is one compressed block.
+/// Returns the content of a frame's block, if the frame has one compressed block.
 fn content_of(frame: &[u8]) -> Option<&[u8]> {
     // SAFETY: reads the slice alone.
     let header = unsafe { zstd_sys::ZSTD_frameHeaderSize(frame.as_ptr().cast(), frame.len()) };
@@ -134,14 +134,14 @@ fn content_of(frame: &[u8]) -> Option<&[u8]> {
     is_whole.then_some(content)
 }
 
-/// A compression context in memory that grows to the need of a level and a block, and stays.
+/// A compression context in memory that grows to the need of a level and a block, and is kept.
 ///
 /// A context that takes its own memory gives it back when, after 128 frames, a block needs only a third of it. It takes
 /// memory again for the next block that needs more. Where levels change from block to block, that is thousands of page
 /// faults each time.
 #[derive(Default)]
 struct Context {
-    /// Its length is 0: libzstd alone knows what is in it.
+    /// Its vector length is 0, because only libzstd knows its contents.
     memory: Vec<u64>,
     made: Option<Made>,
 }
@@ -150,7 +150,7 @@ struct Context {
 struct Made {
     context: NonNull<ZSTD_CCtx>,
     level: i8,
-    /// Bytes of the last block, at which the memory is known to do for the level.
+    /// Bytes of the last block, for which the memory is known to suffice at the level.
     block_bytes: usize,
 }
 
@@ -162,8 +162,7 @@ impl Context {
     fn compress(&mut self, level: i8, source: &[u8], target: &mut [u8]) -> Result<SafeResult> {
         let context = self.prepared(level, source.len())?;
         let (to, from) = (target.as_mut_ptr().cast(), source.as_ptr().cast());
-        // SAFETY: the context is alive, as its memory is; both slices are as long as stated, and are
-        // not kept.
+        // SAFETY: the context is alive, as its memory is; both slices have the stated lengths, and are not kept.
         let code = unsafe {
             zstd_sys::ZSTD_compress2(context.as_ptr(), to, target.len(), from, source.len())
         };
@@ -183,7 +182,7 @@ impl Context {
         }
         let words = compressor_bytes(level, block_bytes.max(1)) / size_of::<u64>();
         if self.memory.capacity() < words {
-            // The old memory goes before there is new.
+            // The old memory is freed before the new is taken.
             self.made = None;
             self.memory = Vec::new();
             let taken = self.memory.try_reserve_exact(words);
@@ -194,10 +193,10 @@ impl Context {
             None => {
                 let bytes = self.memory.capacity() * size_of::<u64>();
                 let memory = self.memory.as_mut_ptr().cast();
-                // SAFETY: the memory is as long as stated, aligned to 8 bytes, and nobody else's.
+                // SAFETY: the memory has the stated length, is aligned to 8 bytes, and belongs to nobody else.
                 let made = unsafe { zstd_sys::ZSTD_initStaticCCtx(memory, bytes) };
                 let context = NonNull::new(made).ok_or_else(no_memory)?;
-                // It comes with every parameter 0, and not with those that libzstd documents.
+                // It comes with every parameter 0, and not with the documented defaults of libzstd.
                 reset(context, ZSTD_ResetDirective::ZSTD_reset_parameters)?;
                 (context, 0)
             }
@@ -225,7 +224,7 @@ fn reset(context: NonNull<ZSTD_CCtx>, what: ZSTD_ResetDirective) -> Result<()> {
     checked(code).map(drop).map_err(bug)
 }
 
-/// Tells an error code of libzstd from a size.
+/// Distinguishes an error code of libzstd from a size.
 fn checked(code: usize) -> SafeResult {
     // SAFETY: computes from its argument alone.
     match unsafe { zstd_sys::ZSTD_isError(code) } {
@@ -307,7 +306,7 @@ impl Reader {
     }
 }
 
-/// Refuses what libzstd would also take: skippable frames and several frames in a row.
+/// Refuses input that libzstd would also take: skippable frames and several frames in a row.
 fn check_one_frame(source: &[u8]) -> Result<()> {
     if !source.starts_with(&MAGIC) {
         return Err(Error::corrupt(BLOCK, 0, "a frame's magic number", "none"));
@@ -359,7 +358,7 @@ fn no_memory() -> Error {
     }
 }
 
-/// libzstd refused what it documents to accept.
+/// libzstd refused input that it documents to accept.
 fn bug(code: usize) -> Error {
     Error::Unsupported {
         what: format!("zstd: {}", name(code)),
@@ -425,7 +424,7 @@ mod tests {
         ];
         let mut encoder = Encoder::default();
         let mut same = 0;
-        // Both ways, so that what comes next needs more memory, and less.
+        // Both ways, so that the next block needs more memory, and less.
         for level in (LEVEL_MIN..=LEVEL_MAX).chain((LEVEL_MIN..=LEVEL_MAX).rev()) {
             let level = if level == 0 { LEVEL_MAX } else { level };
             let mut fresh = CCtx::create();

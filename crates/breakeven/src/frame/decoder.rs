@@ -1,4 +1,4 @@
-//! Frames decoded: one that lies in memory as a whole, or one that comes in pieces.
+//! Frames decoded: a whole one in memory, or one that comes in pieces.
 
 use flate2::{Decompress, FlushDecompress};
 use zstd_safe::zstd_sys::ZSTD_ErrorCode;
@@ -43,7 +43,7 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// `Corrupt` with the byte of the frame, if the bytes are not one sound frame of exactly the target's length.
+    /// `Corrupt` with the byte of the frame, if the bytes are not exactly one sound frame of the target's length.
     /// `Limit` for an `.xz` window above the limit.
     pub fn decode_whole(
         &mut self,
@@ -53,7 +53,7 @@ impl Workspace {
     ) -> Result<()> {
         let kind = Kind::expect(frame)?;
         if kind == Kind::Zstd {
-            // In one piece the target is the window, so no other memory is needed.
+            // In one piece the target serves as the window, so no other memory is needed.
             return self.decode_whole_zstd(frame, target);
         }
         let mut decoder = Decoder::begin(kind, limits, self)?;
@@ -123,7 +123,7 @@ pub struct Step {
 pub struct Decoder {
     state: State,
     window_bytes_max: u64,
-    /// Bytes of the frame taken, and decoded from it, so far.
+    /// Bytes of the frame taken, and decoded bytes, so far.
     read: u64,
     written: u64,
 }
@@ -141,7 +141,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` if the system gives none.
+    /// `OutOfMemory` if the system gives no memory.
     ///
     /// # Panics
     ///
@@ -179,8 +179,8 @@ impl Decoder {
         })
     }
 
-    /// Decodes as much as source and target allow. A step that neither reads nor writes wants
-    /// more source; where there is none, the frame is cut.
+    /// Decodes as much as source and target allow. A step that neither reads nor writes needs more source; if there is
+    /// none, the frame is truncated.
     ///
     /// # Errors
     ///
@@ -233,8 +233,7 @@ const HEADER_BYTES_MAX: usize = 18;
 
 /// The first bytes of a Zstandard frame.
 ///
-/// In pieces the library does not check the stated content size of a frame that ends with an empty block, so that is
-/// done here.
+/// For frames in pieces that end with an empty block, the library does not check the stated content size. So this does.
 #[derive(Clone, Default)]
 struct Header {
     bytes: [u8; HEADER_BYTES_MAX],
@@ -248,7 +247,7 @@ impl Header {
         self.length += count;
     }
 
-    /// Returns what the frame states, when the bytes that do are there.
+    /// Returns the header's facts, once its bytes are there.
     fn shape(&self) -> Result<Option<Shape>> {
         let (mut walk, mut walked) = Walk::begin();
         while let (None, Walked::Read { at, bytes }) = (walk.shape(), walked) {
@@ -261,7 +260,7 @@ impl Header {
         Ok(walk.shape())
     }
 
-    /// Checks the window of a frame that goes on with a source, before the decoder makes room for it.
+    /// Checks the window of a frame that continues with a source, before the decoder makes room for it.
     fn check_window(&self, source: &[u8], limit_bytes: u64) -> Result<()> {
         let mut header = self.clone();
         header.take(source);
@@ -275,7 +274,7 @@ impl Header {
         }
     }
 
-    /// Checks that a frame which has ended, after `place` bytes of the last piece, decoded to its stated size.
+    /// Checks that a frame which ended, after `place` bytes of the last piece, decoded to its stated size.
     fn check(&self, content_bytes: u64, place: u64) -> Result<()> {
         match self.shape()?.and_then(|it| it.content_bytes) {
             Some(stated) if stated != content_bytes => {
@@ -321,7 +320,7 @@ fn step_xz(
     };
     match outcome {
         Ok(Status::StreamEnd) => Ok(step(true)),
-        // Nothing to do for want of source or room: the caller sees that nothing moved.
+        // Nothing to do without more source or room: the caller sees that nothing moved.
         Ok(_) => Ok(step(false)),
         Err(liblzma::stream::Error::MemLimit) => Err(Error::Limit {
             what: "xz window",
@@ -329,7 +328,7 @@ fn step_xz(
             needed_bytes: stream.memlimit().max(window_bytes_max + 1),
         }),
         Err(liblzma::stream::Error::Mem) => Err(no_memory("a decoder of xz")),
-        // Well formed, as far as it can be read: a filter or a flag of a later version.
+        // Well formed, as far as it could be read: a filter or a flag of a later version.
         Err(liblzma::stream::Error::Options) => Err(Error::Unsupported {
             what: "an .xz stream with a filter or a flag unknown here".to_string(),
         }),
@@ -357,7 +356,7 @@ fn no_memory(what: &'static str) -> Error {
     Error::OutOfMemory { what }
 }
 
-/// libzstd refused what it documents to accept.
+/// libzstd refused input that it documents to accept.
 fn bug(code: usize) -> Error {
     Error::Unsupported {
         what: format!("zstd: {}", zstd_safe::get_error_name(code)),

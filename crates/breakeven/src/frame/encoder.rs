@@ -11,11 +11,11 @@ pub struct Encoded {
     pub frame_bytes: usize,
     /// The low 32 bits of the XXH64 of the block, for the seek table.
     pub check: u32,
-    /// Whether the method's frame was kept; if not, the block is stored raw or as a run.
+    /// Whether the method's frame was kept; otherwise the block is stored raw or as a run.
     pub used_method: bool,
 }
 
-/// Makes frames, and holds the working memory of every method it was asked for.
+/// Makes frames, and holds the working memory of every method in use.
 ///
 /// # Cost
 ///
@@ -42,7 +42,7 @@ pub fn is_portable(method: Method) -> bool {
     is_storable(method) && matches!(method.codec, Codec::Store | Codec::Zstd { .. })
 }
 
-/// Returns the most bytes of a block's frame, by whatever method: those of the raw frame.
+/// Returns the most bytes of a block's frame by any method: those of the raw frame.
 pub fn frame_bytes_max(block_bytes: usize) -> usize {
     zstd::raw_frame_bytes(block_bytes)
 }
@@ -58,8 +58,8 @@ impl Encoder {
         &mut self.compressor
     }
 
-    /// Writes the frame of `block` by `method`. It writes the raw frame where that is not larger, and the frame of a
-    /// run where every byte is the same.
+    /// Writes the frame of `block` by `method`. It writes the raw frame if that is not larger, and the frame of a run
+    /// if all bytes are equal.
     ///
     /// # Errors
     ///
@@ -92,8 +92,8 @@ impl Encoder {
         Ok(encoded)
     }
 
-    /// Writes the frame of `block` as [`Encoder::encode`] does, unless that is the raw frame. That one is left to be
-    /// written around the block where it lies ([`super::RawFrame`]). Returns whether it is.
+    /// Writes the frame of `block` as [`Encoder::encode`] does, unless that is the raw frame. The raw frame is left for
+    /// the caller, to be written around the block in place ([`super::RawFrame`]). Returns whether that is so.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl Encoder {
                 return Ok(None);
             };
             let (length, body) = room[at..].split_at_mut(4);
-            // A piece that does not shrink is kept as it is.
+            // A piece that does not shrink is stored raw.
             let limit = limit.min(piece.len() - 1);
             let stored = match self
                 .compressor
@@ -199,7 +199,7 @@ impl Encoder {
     }
 }
 
-/// Returns the byte that fills a block, if one does.
+/// Returns the byte that fills a block, if there is one.
 fn constant(block: &[u8]) -> Option<u8> {
     let &first = block.first()?;
     // Pieces compare as fast as memory is read, and the first differing piece ends it.

@@ -3,11 +3,10 @@
 use super::{Decoder, DecoderLimits, Kind, SeekTable, Walk, Walked, Workspace};
 use crate::error::{Error, Result};
 
-/// Decoded bytes after which no more is asked for.
+/// The most decoded bytes that are requested.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Returns the length that a frame's headers tell; nothing where only decoding does, or the bytes end
-/// before.
+/// Returns the length of a frame by its headers; `None` where only decoding finds it, or the bytes end before.
 fn walk(frame: &[u8]) -> Result<Option<u64>> {
     let (mut walk, mut walked) = Walk::begin();
     loop {
@@ -25,8 +24,7 @@ fn walk(frame: &[u8]) -> Result<Option<u64>> {
     }
 }
 
-/// Decodes a frame, so many bytes at a time; returns its length and content, nothing where it is cut
-/// or too long.
+/// Decodes a frame in pieces of a given length; returns its length and content, `None` if it is truncated or too long.
 fn decode_in_pieces(
     kind: Kind,
     bytes: &[u8],

@@ -1,13 +1,13 @@
 //! One frame as long as its content, made by libzstd's own workers.
 //!
-//! The content is cut into jobs, and each job sees the end of the one before it. On text that repeats itself over
-//! megabytes such a frame is half as long as frames of 1 MiB, which see nothing of each other. The output is one
-//! standard frame with its checksum. Its bytes do not depend on the number of workers.
+//! The content is cut into jobs, and each job sees the end of the one before it. On text with repeats over megabytes,
+//! such a frame is half as long as frames of 1 MiB, which see nothing of each other. The output is one standard frame
+//! with its checksum. Its bytes do not depend on the number of workers.
 //!
-//! Zeros need no compressing. Where a frame passes them, a run of them becomes blocks of one byte and a length, between
-//! jobs that see nothing of each other. The check is then reckoned here, over both.
+//! Zeros need no compressing. If a frame passes zeros, a run of them becomes blocks of one byte and a length, between
+//! jobs that see nothing of each other. The check over both is then computed here.
 //!
-//! Not here: files, which level the content deserves, and which zeros are worth ending a job for.
+//! Not here: files, the choice of the level, and the choice of zeros that are worth the end of a job.
 #![deny(unsafe_code)]
 
 use xxhash_rust::xxh64::Xxh64;
@@ -21,30 +21,31 @@ use crate::error::{Error, Result};
 /// The purpose of memory in errors.
 const LONG_FRAME: &str = "a long frame";
 
-/// How a long frame is made.
+/// The form of a long frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongOptions {
-    /// The level of zstd, -7 to 22. Default 3, as stock `zstd` has it.
+    /// The level of zstd, -7 to 22. Default 3, as in stock `zstd`.
     pub level: i8,
-    /// Threads of libzstd beside the caller's. Default 1. Without any, other bytes are written than by one or more.
+    /// Threads of libzstd beside the caller's. Default 1. The bytes without any worker differ from those with one or
+    /// more.
     pub workers: u32,
-    /// The logarithm of the window, 10 to 31: any reader takes up to 27 by its defaults. Default that of the level.
+    /// The logarithm of the window, 10 to 31: any reader takes up to 27 by default. Default that of the level.
     pub window_log: Option<u32>,
-    /// Whether matches are looked for in all of the window beside what the level looks for. Default no.
+    /// Whether the whole window is searched for matches, beside the level's own search. Default no.
     pub matches_far: bool,
     /// Bytes of a job, at least 512 KiB. Default four windows.
     pub job_bytes: Option<u32>,
-    /// The part of the job before that a job sees: 9 for a whole window, each less for half of that. Default that of
-    /// the level.
+    /// The part of the job before that a job sees: 9 for a whole window, and half as much for each step down. Default
+    /// that of the level.
     pub overlap_log: Option<u32>,
-    /// The length of the content, which the frame then states; any other is an error. Default unknown.
+    /// The length of the content, which the frame then states; content of another length is an error. Default unknown.
     pub content_bytes: Option<u64>,
     /// Whether the frame ends with a check of its content. Default yes.
     pub has_check: bool,
-    /// Whether what changes of the content changes little of the frame, as rsync likes it: zstd's own way, with
-    /// workers. Default no.
+    /// Whether a small change of the content changes little of the frame, as suits rsync: zstd's own way, with workers.
+    /// Default no.
     pub is_rsyncable: bool,
-    /// Whether runs of zeros may go past the workers ([`LongEncoder::zeros`]). Jobs then see nothing of each other.
+    /// Whether runs of zeros may bypass the workers ([`LongEncoder::zeros`]). Jobs then see nothing of each other.
     /// Default no.
     pub passes_zeros: bool,
 }
@@ -66,29 +67,30 @@ impl Default for LongOptions {
     }
 }
 
-/// The overlap of a job that is to see nothing of the one before.
+/// The overlap of a job that sees nothing of the one before.
 const OVERLAP_NONE: u32 = 1;
-/// The largest window that stock readers take by their defaults.
+/// The largest window that stock readers take by default.
 pub const WINDOW_LOG_MAX: u32 = 27;
 /// The largest window that a frame may have.
 const WINDOW_LOG_LIMIT: u32 = 31;
-/// Bytes of a frame's content, where it is stated, up to which libzstd does it without workers.
+/// The greatest stated content of a frame that libzstd compresses without workers.
 const WORKERLESS_BYTES_MAX: u64 = 512 << 10;
-/// Bytes of the longest block, in any window that is no shorter (RFC 8878, section 3.1.1.2.4).
+/// Bytes of the longest block, in any window of at least this length (RFC 8878, section 3.1.1.2.4).
 pub const BLOCK_BYTES_MAX: usize = 128 << 10;
-/// The smallest window with blocks as long, as a logarithm.
+/// The smallest window with blocks of this length, as a logarithm.
 const WINDOW_LOG_OF_BLOCKS: u32 = 17;
-/// A block that is one byte so many times has its length behind this, and then the byte (RFC 8878, section 3.1.1.2).
+/// The mark of a run in a block's header: the run's length stands behind it, and then the byte (RFC 8878, section
+/// 3.1.1.2).
 const RUN_BLOCK: u32 = 1 << 1;
 const RUN_BLOCK_BYTES: usize = 4;
-/// Where a frame's header says whether a check ends it, and how (RFC 8878, section 3.1.1.1.1).
+/// The place in a frame's header that says whether a check ends it (RFC 8878, section 3.1.1.1.1).
 const DESCRIPTOR_AT: u64 = 4;
 const DESCRIPTOR_CHECK: u8 = 1 << 2;
 const CHECK_BYTES: usize = 4;
 
-/// The number of places where a far match is sought, as a logarithm. One worker at a time looks. With libzstd's usual
-/// 16 places headers took 13 % more core time for 0.4 % fewer bytes. An archive of documents and sources took 4 % for
-/// 0.1 %.
+/// The number of places where a far match is sought, as a logarithm. Only one worker at a time searches. With libzstd's
+/// usual 16 places headers took 13 % more core time for 0.4 % fewer bytes. An archive of documents and sources took 4 %
+/// for 0.1 %.
 const FAR_BUCKET_LOG: u32 = 1;
 
 impl LongOptions {
@@ -117,13 +119,13 @@ impl LongOptions {
     }
 }
 
-/// The smallest window that is tried when memory is short, as a logarithm: with it a context of level 3 takes less than
-/// a MiB.
+/// The smallest window that is tried when memory is short, as a logarithm: a context of level 3 then takes less than a
+/// MiB.
 const WINDOW_LOG_MIN: u32 = 17;
 
 impl LongOptions {
-    /// Returns options that take less memory, if there are any. First it drops threads, which each have jobs and
-    /// tables, then far matches, and then it makes the window ever smaller.
+    /// Returns options that take less memory, if there are any. It first drops threads, which each have jobs and
+    /// tables, then far matches, and then makes the window ever smaller.
     fn thriftier(&self) -> Option<LongOptions> {
         if self.workers > 0 {
             return Some(LongOptions {
@@ -148,12 +150,12 @@ impl LongOptions {
     }
 }
 
-/// How far a long frame is.
+/// The progress of a long frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes that workers have compressed.
     pub consumed: u64,
-    /// Bytes that they made of them.
+    /// Compressed bytes of these.
     pub produced: u64,
     /// Bytes of these that were handed out.
     pub flushed: u64,
@@ -165,26 +167,27 @@ pub struct Progress {
 ///
 /// # Cost
 ///
-/// With W bytes of window, J of a job (4 W by default) and N workers: N + 2 jobs with their overlap, N + 2 compressed
-/// jobs, and N times the level's tables. Level 9 with 2 workers takes 110 MB, as stock `zstd -9 -T2` does.
+/// With W bytes of window, J of a job (4 W by default) and N workers, it has N + 2 jobs with their overlap, N + 2
+/// compressed jobs, and N times the level's tables. Level 9 with 2 workers takes 110 MB, the same as stock
+/// `zstd -9 -T2`.
 pub struct LongEncoder {
     context: CCtx<'static>,
     options: LongOptions,
     /// Whether the memory was taken, but for that of the jobs.
     is_prepared: bool,
-    /// Bytes of content that were taken. libzstd's workers hold jobs to their lengths, and the whole to nothing.
+    /// Bytes of content taken so far. libzstd's workers check the lengths of jobs, but nothing checks the whole.
     taken_bytes: u64,
     has_ended: bool,
-    /// Where zeros go past the workers.
+    /// Present where zeros bypass the workers.
     passing: Option<Passing>,
 }
 
-/// The part of a frame that passes zeros which libzstd does not do.
+/// The part of a frame with passed zeros that libzstd does not do.
 struct Passing {
     check: Option<Xxh64>,
     /// Bytes that were handed out.
     written_bytes: u64,
-    /// The end of the frame that was not handed out yet, once it is known.
+    /// The end of the frame that is not yet handed out, once it is known.
     tail: Option<Vec<u8>>,
 }
 
@@ -195,7 +198,7 @@ impl Passing {
         }
     }
 
-    /// Makes the header say that a check ends the frame, which libzstd does not know.
+    /// Sets the header's flag that a check ends the frame, which libzstd does not know.
     fn hand_out(&mut self, bytes: &mut [u8]) {
         let descriptor = DESCRIPTOR_AT.checked_sub(self.written_bytes);
         let descriptor = descriptor.and_then(|at| bytes.get_mut(at as usize));
@@ -205,7 +208,7 @@ impl Passing {
         self.written_bytes += bytes.len() as u64;
     }
 
-    /// Hands out what there is room for of the check; returns how much, and whether it was all.
+    /// Hands out as much of the check as there is room for; returns how much, and whether it was all.
     fn end(&mut self, target: &mut [u8]) -> (usize, bool) {
         let check = self.check.as_ref().map(Xxh64::digest);
         let check = check.map(|it| it.to_le_bytes()[..CHECK_BYTES].to_vec());
@@ -222,7 +225,7 @@ impl LongEncoder {
     ///
     /// # Errors
     ///
-    /// `Invalid` for an option out of range, `OutOfMemory` if the system gives none.
+    /// `Invalid` for an option out of range, `OutOfMemory` if the system gives no memory.
     pub fn begin(options: &LongOptions) -> Result<LongEncoder> {
         options.check()?;
         Ok(LongEncoder {
@@ -235,12 +238,12 @@ impl LongEncoder {
         })
     }
 
-    /// Takes the memory for the frame, as the first step does otherwise. Where the system gives none, or would have
+    /// Takes the memory for the frame, which the first step does otherwise. If the system gives none, or would have
     /// none left for the jobs, it takes less: a frame without threads, with a smaller window.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` if the system gives none at all.
+    /// `OutOfMemory` if the system gives no memory at all.
     pub fn prepare(&mut self) -> Result<()> {
         while !self.is_prepared {
             let (mut nothing, mut nowhere) = (InBuffer::around(&[]), [0; 0]);
@@ -267,12 +270,12 @@ impl LongEncoder {
         Ok(())
     }
 
-    /// Returns whether zeros may go past the workers. It is known once it was prepared.
+    /// Returns whether zeros may bypass the workers. This is known once the frame is prepared.
     pub fn passes_zeros(&self) -> bool {
         passes_zeros(&self.options)
     }
 
-    /// Hands out the workers' output for the content so far, and ends their jobs; it is called until that has ended.
+    /// Hands out the workers' output for the content so far, and ends their jobs. Call it until that has ended.
     ///
     /// # Errors
     ///
@@ -281,9 +284,8 @@ impl LongEncoder {
         self.step(&[], target, ZSTD_EndDirective::ZSTD_e_flush)
     }
 
-    /// Takes zeros, at most [`BLOCK_BYTES_MAX`], as a block of their own, once all jobs were drained. It takes none
-    /// where there is no room for it. They never begin a frame, for readers before zstd 1.4.4 stop at such a first
-    /// block.
+    /// Takes zeros, at most [`BLOCK_BYTES_MAX`], as a block of their own, once all jobs are drained. Without room for
+    /// the block it takes none. They never begin a frame, for readers before zstd 1.4.4 stop at such a first block.
     ///
     /// # Errors
     ///
@@ -307,7 +309,7 @@ impl LongEncoder {
             return Ok(Step::default());
         };
         let header = RUN_BLOCK | (zeros.len() as u32) << 3;
-        // Behind the three bytes of the header is the byte that is repeated.
+        // The repeated byte stands behind the three bytes of the header.
         room.copy_from_slice(&header.to_le_bytes());
         passing.take(zeros);
         passing.written_bytes += RUN_BLOCK_BYTES as u64;
@@ -319,7 +321,7 @@ impl LongEncoder {
         })
     }
 
-    /// Checks that content is no more than the frame states, and at its end no less.
+    /// Checks that the content is not longer than the frame states, and at its end not shorter.
     fn ensure_states(&self, more_bytes: usize, is_end: bool) -> Result<()> {
         let all = self.taken_bytes + more_bytes as u64;
         match self.options.content_bytes {
@@ -331,8 +333,8 @@ impl LongEncoder {
         }
     }
 
-    /// Tries whether the system would give the memory that workers take later, when there is no way back. It is as much
-    /// again as the jobs' content for their output, and tables for each.
+    /// Tests whether the system would give the memory that workers take later, when there is no way back. It is the
+    /// jobs' content again for their output, and tables for each.
     fn try_jobs(&self) -> Result<()> {
         let codec = Codec::Zstd {
             level: self.options.level,
@@ -345,11 +347,11 @@ impl LongEncoder {
         Error::try_memory(bytes, LONG_FRAME)
     }
 
-    /// Sets the level of the jobs that are begun from now on.
+    /// Sets the level of the jobs that begin from now on.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a level that is none.
+    /// `Invalid` for an unknown level.
     pub fn set_level(&mut self, level: i8) -> Result<()> {
         if level != self.options.level {
             let parameter = CParameter::CompressionLevel(level.into());
@@ -359,8 +361,8 @@ impl LongEncoder {
         Ok(())
     }
 
-    /// Takes content and hands out what is compressed, as far as there is room for either. It waits only
-    /// where it can do neither.
+    /// Takes content and hands out compressed bytes, as far as there is room for either. It waits only where it can do
+    /// neither.
     ///
     /// # Errors
     ///
@@ -369,8 +371,7 @@ impl LongEncoder {
         self.step(source, target, ZSTD_EndDirective::ZSTD_e_continue)
     }
 
-    /// As [`LongEncoder::encode`], and lets a job end with the source, where all of it is taken and a worker is
-    /// free to come.
+    /// As [`LongEncoder::encode`], and ends a job with the source, if all of the source is taken and a worker is free.
     ///
     /// # Errors
     ///
@@ -379,8 +380,7 @@ impl LongEncoder {
         self.step(source, target, ZSTD_EndDirective::ZSTD_e_flush)
     }
 
-    /// Takes the rest of the content and hands out the rest of the frame; it is called until that has
-    /// ended.
+    /// Takes the rest of the content and hands out the rest of the frame. Call it until the frame has ended.
     ///
     /// # Errors
     ///
@@ -434,12 +434,13 @@ impl LongEncoder {
         })
     }
 
-    /// Returns whether there are jobs: a short content that is stated is compressed as it is taken, at the first level.
+    /// Returns whether there are jobs: a short content of stated length is compressed as it is taken, at the first
+    /// level.
     pub fn has_workers(&self) -> bool {
         has_workers(&self.options)
     }
 
-    /// Returns how far the workers are.
+    /// Returns the progress of the workers.
     pub fn progress(&self) -> Progress {
         let it = self.context.get_frame_progression();
         Progress {
@@ -456,7 +457,7 @@ fn has_workers(options: &LongOptions) -> bool {
     options.workers > 0 && stated.is_none_or(|bytes| bytes > WORKERLESS_BYTES_MAX)
 }
 
-/// Where rsync likes jobs to end, or blocks are shorter than a window, zeros are content as any other.
+/// Where jobs end to suit rsync, or blocks are shorter than a window, zeros are ordinary content.
 fn passes_zeros(options: &LongOptions) -> bool {
     let has_long_blocks = options
         .window_log
@@ -631,7 +632,7 @@ mod tests {
 
     #[test]
     fn another_length_than_stated_is_an_error() {
-        // Shorter and longer, within the first job and behind it, by one worker and by several.
+        // Contents are shorter and longer, within the first job and behind it, by one worker and by several.
         for (stated, workers) in [1_000_000, 2_999_999, 3_000_001, 9_000_000]
             .into_iter()
             .flat_map(|stated| [(stated, 1), (stated, 3)])

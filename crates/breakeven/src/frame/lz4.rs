@@ -13,7 +13,7 @@ pub const BLOCK_BYTES_MAX: usize = 4 << 20;
 pub const HEADER_BYTES: usize = 4 + 1 + 1 + 8 + 1;
 /// End mark and content check.
 pub const TRAILER_BYTES: usize = 4 + 4;
-/// In a block's length: the block is not compressed.
+/// The flag in a block's length for a block that is not compressed.
 pub const STORED_FLAG: u32 = 1 << 31;
 
 /// Version 1, independent blocks, content size, content check.

@@ -1,7 +1,7 @@
 //! LZ4 frames decoded in pieces, by the library's own frame decoder.
 //!
-//! It knows linked blocks, block checks and content checks, which bare blocks do not have. Memory:
-//! at most two blocks of the frame's maximum (4 MiB each) and 128 KiB.
+//! It supports linked blocks, block checks and content checks, which bare blocks do not have. Memory: at most two
+//! blocks of the frame's maximum (4 MiB each) and 128 KiB.
 //!
 //! `unsafe` here: the C functions of the pinned liblz4 1.10, which have no safe binding.
 #![allow(unsafe_code)]
@@ -84,7 +84,7 @@ fn no_memory() -> Error {
     }
 }
 
-/// Returns the name of an error code, nothing for success.
+/// Returns the name of an error code; `None` for success.
 fn name_of(code: usize) -> Option<&'static str> {
     // SAFETY: both look at the number alone; the name is a constant string of the library.
     let name = unsafe {

@@ -1,13 +1,13 @@
 //! Standard frames in and out: Zstandard, LZ4, .xz and skippable frames, and the seek table.
 //!
-//! [`Encoder`] makes one whole frame of one block. [`Walk`] finds where a frame ends without decoding it, where its
-//! format allows. [`decode_whole`] decodes a frame that lies in memory, [`Decoder`] one that comes in pieces.
+//! [`Encoder`] makes one whole frame of one block. [`Walk`] finds the end of a frame without decoding it, if its format
+//! allows that. [`decode_whole`] decodes a whole frame in memory, [`Decoder`] one that comes in pieces.
 //! `docs/format.md` shows the bytes.
 //!
 //! Promises: the formats' own tools decode all frames written here. No input makes a reader panic or take memory beyond
-//! the stated limits. Errors say at which byte of the frame.
+//! the stated limits. Errors name the byte of the frame.
 //!
-//! Not here: threads, files, which method a block deserves.
+//! Not here: threads, files, the choice of a block's method.
 #![deny(unsafe_code)]
 
 mod decoder;
@@ -30,7 +30,7 @@ pub use zstd::{EMPTY_FRAME, RawFrame};
 
 use crate::error::{Error, Result};
 
-/// The name that a reader gives to wrong bytes.
+/// The name of wrong bytes in a reader's errors.
 pub(crate) const STREAM: &str = "stream";
 
 /// The kinds of frames that a stream may hold.
@@ -48,10 +48,10 @@ pub enum Kind {
     Gzip,
 }
 
-/// Bytes that tell the kind of any frame.
+/// Bytes that show the kind of any frame.
 pub const MAGIC_BYTES: usize = 6;
 
-/// Returns what begins with `bytes`, if it is compressed data that zstd's own program decodes and this library does
+/// Returns the name of compressed data with these first bytes, if zstd's own program decodes it and this library does
 /// not.
 pub fn unserved(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
@@ -63,8 +63,8 @@ pub fn unserved(bytes: &[u8]) -> Option<&'static str> {
 }
 
 impl Kind {
-    /// Returns the length of the units of zeros that may stand behind such a frame, any number of times. They are
-    /// padding of `.xz`, and for gzip the zeros that tapes and bsdtar add to a file, which gzip passes over as well.
+    /// Returns the unit of zeros that may stand behind such a frame, any number of times. They are padding of `.xz`.
+    /// For gzip they are the zeros that tapes and bsdtar add to a file, which gzip skips as well.
     pub fn padding_bytes(self) -> usize {
         match self {
             Kind::Xz => 4,
@@ -72,8 +72,8 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of the frame that begins with `bytes`, nothing if none does. Four bytes
-    /// are enough but for `.xz`, which wants six.
+    /// Returns the kind of the frame that begins with `bytes`; `None` if none does. Four bytes are enough, except for
+    /// `.xz`, which needs six.
     pub fn of(bytes: &[u8]) -> Option<Kind> {
         match bytes {
             [0x28, 0xB5, 0x2F, 0xFD, ..] => Some(Kind::Zstd),
@@ -89,7 +89,7 @@ impl Kind {
     ///
     /// # Errors
     ///
-    /// `Corrupt` at byte 0 if no frame begins so; a beginning that is known and not served is named.
+    /// `Corrupt` at byte 0 if no frame begins so; a known format that is not supported is named.
     pub fn expect(bytes: &[u8]) -> Result<Kind> {
         Kind::of(bytes).ok_or_else(|| {
             let known = match (unserved(bytes), bytes) {

@@ -1,12 +1,12 @@
-//! The seek table of the Zstandard seekable format 0.1.0: where each frame of a stream begins.
+//! The seek table of the Zstandard seekable format 0.1.0: the place of each frame of a stream.
 //!
-//! Written as the last frame of a stream, read from its end. Its entries are a stranger's claims; `docs/format.md`
-//! states the conditions under which they are used.
+//! It is written as the last frame of a stream, and read from the end. Its entries are unverified claims;
+//! `docs/format.md` states the conditions for their use.
 
 use super::{corrupt, little};
 use crate::error::Result;
 
-/// The most entries a table may have, by its format.
+/// The most entries of a table, by its format.
 pub const SEEK_TABLE_ENTRIES_MAX: usize = 1 << 27;
 /// Bytes of a table's last field: count, descriptor, magic.
 pub const FOOTER_BYTES: usize = 9;
@@ -34,7 +34,7 @@ pub struct Entry {
 pub struct SeekTable {
     /// One for each frame before the table.
     pub entries: Vec<Entry>,
-    /// Whether the checks of the entries mean anything.
+    /// Whether the entries have checks.
     pub has_checks: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Where a frame ends, found by its headers alone, without decoding.
+//! The end of a frame, found by its headers alone, without decoding.
 //!
-//! A [`Walk`] asks for a few bytes at some place of the frame, takes them, and asks for the next, until it knows the
-//! frame's length. It goes from block to block in Zstandard and LZ4 frames, and is done at once in skippable ones. An
+//! A [`Walk`] requests a few bytes at some place of the frame, takes them, and requests the next, until it knows the
+//! frame's length. In Zstandard and LZ4 frames it goes from block to block, and in skippable ones it ends at once. An
 //! `.xz` stream has its length only at its end, so its walk stays open.
 //!
-//! It checks what it needs to go on, and no more: that a frame is sound is for its decoder to say.
+//! It checks only the facts that it needs to go on: the decoder must find out whether a frame is sound.
 
 use super::{Kind, MAGIC_BYTES, corrupt, little, lz4, zstd};
 use crate::error::{Error, Result};
@@ -14,24 +14,24 @@ use crate::error::{Error, Result};
 pub struct Shape {
     /// The format of the frame.
     pub kind: Kind,
-    /// The bytes it decodes to, if it says so; a skippable frame's are 0.
+    /// The decoded bytes, if the header states them; 0 for a skippable frame.
     pub content_bytes: Option<u64>,
-    /// The memory of decoded bytes that decoding in pieces needs; 0 where it is not said.
+    /// The memory of decoded bytes for decoding in pieces; 0 where it is not stated.
     pub window_bytes: u64,
 }
 
-/// The next wish of a walk.
+/// The next request of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walked {
     /// The `bytes` bytes that begin `at` bytes into the frame.
     Read { at: u64, bytes: usize },
     /// Nothing: the frame has this many bytes.
     Whole(u64),
-    /// Nothing: only decoding tells where the frame ends.
+    /// Nothing: only decoding finds the end of the frame.
     Open,
 }
 
-/// The way from the start of a frame to its end.
+/// The walk from the start of a frame to its end.
 ///
 /// # Example
 ///
@@ -67,7 +67,7 @@ enum Place {
 const SKIPPABLE_HEADER_BYTES: usize = 8;
 
 impl Walk {
-    /// Begins at a frame's first byte, and returns what is wanted first.
+    /// Begins at a frame's first byte, and returns the first request.
     pub fn begin() -> (Walk, Walked) {
         let walk = Walk {
             kind: None,
@@ -81,21 +81,21 @@ impl Walk {
         (walk, read(0, MAGIC_BYTES))
     }
 
-    /// Returns what the frame says of itself, once its header was read (of `.xz`, its magic number).
+    /// Returns the frame's header, once it was read (of `.xz`, its magic number).
     pub fn shape(&self) -> Option<Shape> {
         self.shape
     }
 
-    /// Goes on with the bytes that were asked for.
+    /// Goes on with the requested bytes.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if no frame goes on so, with the byte of the frame. `Unsupported` for a frame that needs a dictionary
+    /// `Corrupt` with the byte of the frame if no frame continues so. `Unsupported` for a frame that needs a dictionary
     /// we cannot know.
     ///
     /// # Panics
     ///
-    /// If not as many bytes are given as were asked for.
+    /// If the number of bytes differs from the request.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Walked> {
         match (self.place, self.kind) {
             (Place::Magic, _) => self.magic(bytes),
@@ -174,7 +174,7 @@ impl Walk {
             let found = format!("type {kind} of {size} bytes");
             return Err(corrupt(self.at, "a block of at most 128 KiB", found));
         }
-        // A run is one byte, however long.
+        // A run is one byte, at any length.
         self.at += 3 + if kind == 1 { 1 } else { size };
         Ok(match is_last {
             true => Walked::Whole(self.at + self.check_bytes),

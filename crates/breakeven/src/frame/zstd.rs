@@ -1,7 +1,7 @@
 //! Zstandard frames assembled without libzstd: raw and run-length blocks, and the check on a finished frame.
 //!
-//! libzstd has no level that stores, and a search for matches in noise costs up to nine times what copying does. So raw
-//! frames are put together here (RFC 8878, section 3.1.1).
+//! libzstd has no level that stores, and a search for matches in noise costs up to nine times as much as copying. So
+//! raw frames are put together here (RFC 8878, section 3.1.1).
 
 /// Zstandard's magic number.
 pub const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
@@ -11,7 +11,7 @@ pub const EMPTY_FRAME: [u8; 9] = [0x28, 0xB5, 0x2F, 0xFD, 0x20, 0, 1, 0, 0];
 pub const CHECK_BYTES: usize = 4;
 /// The longest block of a frame.
 pub const BLOCK_BYTES_MAX: usize = 128 << 10;
-/// In the frame header's descriptor, which is byte 4: the frame ends with a check.
+/// The flag in byte 4, the frame header's descriptor: the frame ends with a check.
 pub const CHECK_FLAG: u8 = 1 << 2;
 
 const SINGLE_SEGMENT: u8 = 1 << 5;
@@ -82,7 +82,7 @@ impl Out<'_> {
     }
 }
 
-/// Bytes that are copied before the next are read: read once from memory, for the check and the copy.
+/// Bytes that are copied before the next are read. So memory is read once, for the check and the copy.
 const PIECE_BYTES: usize = 1 << 10;
 
 /// Writes the raw frame of `content`, and returns its bytes, [`raw_frame_bytes`], and its check.
@@ -110,11 +110,11 @@ pub fn write_raw(content: &[u8], target: &mut [u8]) -> (usize, u32) {
     (out.at, check)
 }
 
-/// The bytes of a raw frame beside its content, to be written around the content where it lies.
+/// The bytes of a raw frame beside its content, to be written around the content in place.
 pub struct RawFrame {
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
-    /// Before each block but the last.
+    /// The header before each block but the last.
     full: [u8; BLOCK_HEADER_BYTES],
     last: [u8; BLOCK_HEADER_BYTES],
     check: [u8; CHECK_BYTES],
@@ -141,7 +141,7 @@ impl RawFrame {
         frame
     }
 
-    /// Returns the frame piece by piece, `content` being as long as was said.
+    /// Returns the frame piece by piece; `content` must have the stated length.
     pub fn pieces<'a>(&'a self, content: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let head = std::iter::once(&self.head[..self.head_bytes]);
         let count = content.len().div_ceil(BLOCK_BYTES_MAX);
@@ -212,7 +212,7 @@ mod tests {
                 let mut back = vec![1; length];
                 assert_eq!(zstd_safe::decompress(&mut back[..], &frame), Ok(length));
                 assert!(back == content);
-                // The check is one: another content is refused.
+                // The check works: another content is refused.
                 if let Some(last) = frame.len().checked_sub(CHECK_BYTES + 1) {
                     frame[last] ^= u8::from(length > 0);
                     let outcome = zstd_safe::decompress(&mut back[..], &frame);
