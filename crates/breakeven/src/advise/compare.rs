@@ -1,11 +1,11 @@
 //! The changes between two reports, for people and for CI.
 //!
-//! A verdict says what to do: compress with a method, store raw, or that it is undecided. It has changed when that
-//! differs and the bands of the least costs do not meet. Where they meet, another run on the same data may say either.
-//! The same holds where the method of one run is a rival in the other, with a band that met that of the best. Where
-//! both are undecided, nothing was said either time. A measured number has moved when its two intervals have no value
-//! in common. Unlike things (another machine, other terms, other data) are compared all the same and named, so that the
-//! reader knows the possible cause of a change.
+//! A verdict gives an advice: to compress with a method, to store raw, or that it is undecided. It has changed when the
+//! advice differs and the bands of the least costs do not meet. Where they meet, another run on the same data may give
+//! either advice. The same holds where the method of one run is a rival in the other, with a band that met that of the
+//! best. Where both are undecided, neither gave an advice. A measured number has moved when its two intervals have no
+//! value in common. Reports of unlike things (another machine, other terms, other data) are compared all the same. The
+//! differences are named, so that the reader knows the possible cause of a change.
 //!
 //! Pure: two reports in, the comparison out; in time and memory linear in the reports.
 
@@ -30,13 +30,13 @@ pub const SCHEMA: &str = "breakeven.compare/1";
 pub struct Comparison {
     /// The name and version of the JSON form.
     pub schema: &'static str,
-    /// Whether a verdict that both reports have changed.
+    /// Whether a verdict in both reports has changed.
     pub changed: bool,
     /// Verdicts that both reports have.
     pub verdicts_compared: u64,
     /// The verdicts that changed, in the order of the second report.
     pub verdicts: Vec<VerdictChange>,
-    /// Verdicts that say something else within their errors, which is no change.
+    /// Verdicts whose advice differs within their errors, which is no change.
     pub within_error: Vec<VerdictChange>,
     /// The differences in machine, terms and data.
     pub unlike: Vec<Difference>,
@@ -50,7 +50,7 @@ pub struct Comparison {
     pub gone: Vec<Presence>,
 }
 
-/// A verdict that says something else now.
+/// A verdict with another advice now.
 #[derive(Clone, Debug, Serialize)]
 pub struct VerdictChange {
     /// As the verdict's.
@@ -117,12 +117,12 @@ pub struct MethodMoved {
     pub method: String,
     /// Raw bytes of a block.
     pub block_bytes: u64,
-    /// The quantity that moved, from where to where.
+    /// The quantity that moved, with both values.
     #[serde(flatten)]
     pub moved: Moved,
 }
 
-/// Something that one of the reports lacks: a class, or a method or verdict of a class both have.
+/// An entry that one of the reports lacks: a class, or a method or verdict of a class in both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Presence {
     /// `class`, `method` or `verdict`.
@@ -177,8 +177,7 @@ fn verdict_key(verdict: &VerdictReport) -> VerdictKey<'_> {
     (&verdict.place, &verdict.metric, &verdict.class)
 }
 
-/// A report's parts by name. Where a name stands twice, which no report of ours has, the last
-/// one counts.
+/// A report's parts by name. If a name occurs twice, which no report of ours has, the last one counts.
 struct Index<'r> {
     classes: HashMap<&'r str, ()>,
     verdicts: HashMap<VerdictKey<'r>, &'r VerdictReport>,
@@ -234,8 +233,8 @@ fn method_key<'r>(class: &'r str, method: &'r MethodReport) -> MethodKey<'r> {
     (class, &method.method, method.block_bytes)
 }
 
-/// Says whether two verdicts say something else to do. A break-even that moved does not by itself:
-/// at the numbers asked about, the same is done.
+/// Returns whether two verdicts give different advice. A moved break-even alone does not count, because the advice for
+/// the report's numbers stays.
 fn differs(before: &VerdictReport, after: &VerdictReport) -> bool {
     let never = |verdict: &VerdictReport| verdict.answer == "never";
     match (before.answer.as_str(), after.answer.as_str()) {
@@ -245,7 +244,7 @@ fn differs(before: &VerdictReport, after: &VerdictReport) -> bool {
     }
 }
 
-/// Says whether two verdicts that differ may be of one truth.
+/// Returns whether two different verdicts may come from one truth.
 fn may_agree(before: &VerdictReport, after: &VerdictReport) -> bool {
     let rival = |verdict: &VerdictReport, of: &VerdictReport| {
         let is_it = |rival: &Rival| rival.method == verdict.method;
@@ -264,19 +263,19 @@ fn least(verdict: &VerdictReport) -> Estimate {
     })
 }
 
-/// Says whether two bands have a value in common. One without an end that is a number has them all.
+/// Returns whether two bands have a value in common. A band with an end that is not a number contains every value.
 fn meet(before: Estimate, after: Estimate) -> bool {
     !(before.high < after.low || after.high < before.low)
 }
 
-/// Says whether a number moved out of its interval: where the two meet, both reports may be of one truth.
+/// Returns whether a number moved out of its interval: if the two meet, both reports may come from one truth.
 fn has_moved(before: Estimate, after: Estimate) -> bool {
     let step = (after.mean - before.mean).abs();
-    // A value that is not a number, or has no error that is one, has not moved for certain.
+    // A value that is not a number, or has no known error, has not moved for certain.
     step > ROUNDING * before.mean.abs() && !meet(before, after)
 }
 
-/// Two sums over the same bytes may differ by this share for the order in which they were added.
+/// The most by which two sums over the same bytes may differ from the order of addition alone, as a share.
 const ROUNDING: f64 = 1e-9;
 
 fn moved(quantity: &'static str, before: Estimate, after: Estimate) -> Option<Moved> {
@@ -331,7 +330,7 @@ fn methods(old: &Index<'_>, after: &Report) -> Vec<MethodMoved> {
     out
 }
 
-/// The entries that `report` has and `other` lacks. A missing class speaks for all its entries.
+/// The entries that `report` has and `other` lacks. A missing class stands for all its entries.
 fn only_in(report: &Report, other: &Index<'_>) -> Vec<Presence> {
     let mut out = Vec::new();
     for class in &report.classes {
@@ -427,7 +426,7 @@ fn unlike_machines(unlike: &mut Unlike, both: [&Machine; 2]) {
     unlike.plain("processor", both.map(|of| of.processor.to_string()));
     unlike.plain("cores", both.map(|of| of.cores));
     unlike.plain("threads", both.map(|of| of.threads));
-    // To the GiB: kernels take a varying part for themselves.
+    // Rounded to the GiB: kernels keep a varying part for themselves.
     let memory = both.map(|of| of.memory_bytes.map(|bytes| (bytes as f64 / GIB).round()));
     unlike.option("GiB of memory", memory);
     unlike.option("kernel", both.map(|of| of.kernel.as_deref()));
@@ -449,7 +448,7 @@ fn unlike_terms(unlike: &mut Unlike, both: [&Report; 2]) {
     unlike.plain("compressing threads", terms.map(|of| of.threads));
     unlike.plain("block bytes", both.map(|of| of.sample.block_bytes));
     unlike.plain("page bytes", terms.map(|of| of.page_bytes));
-    // Memory follows the data unless it was given, so the question is its share of the data.
+    // Memory follows the data unless it was given, so its share of the data is compared.
     let share = |of: &TermsReport| {
         let data = of.data_bytes.max(1) as f64;
         (100.0 * of.memory_bytes as f64 / data).round()
@@ -524,8 +523,8 @@ mod tests {
         check(("store", "undecided"), ("zstd:1", "undecided"), false);
     }
 
-    /// One method waits for a link and another for the cores. A run knows less about the cores, so that method may win
-    /// or lose.
+    /// One method waits for a link and another for the cores. A run with less knowledge of the cores may let that
+    /// method win or lose.
     #[test]
     fn the_method_of_another_run_may_have_been_a_rival() {
         let band = |low: f64, high: f64| Estimate {
@@ -556,7 +555,7 @@ mod tests {
         let (slower, other) = (("zstd:1", 0.74, 0.83), ("zstd:3", 0.74, 0.90));
         check(&[link_bound, slower], &[("zstd:1", 0.629, 0.733)], true);
         check(&[link_bound, other], &[("zstd:1", 0.629, 0.733)], false);
-        // A rival that none of the two names may make the least costs meet.
+        // A rival in only one of the two may make the least costs meet.
         let dense = ("zstd:3", 0.70, 0.90);
         check(&[link_bound, dense], &[("zstd:1", 0.629, 0.733)], true);
     }

@@ -1,4 +1,4 @@
-//! Database files that say themselves how long their pages are.
+//! Database files that state the length of their pages.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,7 @@
 //! The embedded default: Kothiyal's four file types, gathered from this machine's own files.
 //!
-//! Text (headers and documentation), binary (shared libraries and programs), zero and random, at most
-//! [`TYPE_BYTES_MAX`] of each (Kothiyal 2009, section 4.2, with 2 GB of each). Nothing is copied: the population points
+//! They are text (headers and documentation), binary (shared libraries and programs), zero and random, at most
+//! [`TYPE_BYTES_MAX`] of each. Kothiyal has 2 GB of each (2009, section 4.2). Nothing is copied: the population points
 //! at the files, and makes zeros and random bytes when they are read.
 
 use std::fs;
@@ -29,11 +29,10 @@ const BINARY_FOLDERS: [&str; 4] = [
 const TEXT_ENDINGS: [&str; 10] = [
     "h", "hpp", "c", "txt", "md", "html", "pm", "pl", "py", "pod",
 ];
-/// Folders looked into at most, so that gathering stays a matter of milliseconds.
+/// The most folders that are searched, so that gathering takes only milliseconds.
 const FOLDERS_MAX: usize = 2_000;
 
-/// Gathers the four types. A machine without headers or documentation lacks the text type; the
-/// caller sees it by the labels.
+/// Gathers the four types. A machine without headers or documentation lacks the text type, as the labels show.
 pub fn gather() -> Result<Population> {
     let mut folders = Vec::new();
     let mut items = Vec::new();
@@ -65,7 +64,7 @@ pub fn gather() -> Result<Population> {
     Population::from_items(folders, items)
 }
 
-/// Adds files below `roots` that `wanted` likes, up to the most bytes of a type.
+/// Adds files below `roots` that satisfy `wanted`, up to the most bytes of a type.
 fn collect(
     roots: &[&str],
     label: &'static str,

@@ -2,8 +2,8 @@
 //!
 //! Clusters are drawn without replacement, so an estimate from all of them is exact and its interval empty. There are
 //! two estimators. The *ratio* estimator is for methods measured on every cluster of the sample. The *regression*
-//! estimator is for slow methods measured on a subsample; it leans on a cheap method known on the whole sample
-//! (Cochran, Sampling Techniques, chapters 6 and 12). Pure arithmetic.
+//! estimator is for slow methods measured on a subsample. It uses a cheap method known on the whole sample (Cochran,
+//! Sampling Techniques, chapters 6 and 12). Pure arithmetic.
 
 use crate::statistics::student_t_975;
 use crate::units::Estimate;
@@ -11,9 +11,9 @@ use crate::units::Estimate;
 /// One cluster: the bytes, and a count on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Count {
-    /// Raw bytes of the cluster (in the class looked at; 0 if it has none).
+    /// Raw bytes of the cluster in the class, 0 for none.
     pub raw: f64,
-    /// Stored bytes, or seconds: whatever is estimated per raw byte.
+    /// Stored bytes, or seconds: the quantity that is estimated per raw byte.
     pub value: f64,
 }
 
@@ -28,22 +28,22 @@ pub struct Pair {
     pub value: f64,
 }
 
-/// The expectation before anything was seen: so many clusters that lie away from the mean by a share of it.
+/// The expectation before any data: so many clusters that deviate from the mean by a share of it.
 #[derive(Clone, Copy)]
 struct Prior {
     clusters: usize,
     spread: f64,
 }
 
-/// Files of one kind differ by less and the files of a tree by more. Two or three clusters that happen to agree do not
-/// show which it is. From some dozens on, the data outweighs it.
+/// The values lie between files of one kind, which differ by less, and the files of a tree, which differ by more. Two
+/// or three clusters that happen to agree do not show which case it is. From some dozens on, the data outweighs it.
 const CLUSTERS: Prior = Prior {
     clusters: 1,
     spread: 0.5,
 };
 
-/// The remainder of a line. A slow method stores between a third less and as much as the cheap one on nearly
-/// everything, which makes one pair worth something.
+/// The remainder of a line. On nearly all data, a slow method stores between a third less and as much as the cheap one.
+/// That makes one pair worth something.
 const LINES: Prior = Prior {
     clusters: 2,
     spread: 0.1,
@@ -54,8 +54,8 @@ const LINES: Prior = Prior {
 ///
 /// Source: Cochran, section 6.3 (ratio estimator) with Student's t and the finite population correction. The clusters
 /// of a prior count in the variance and its degrees of freedom (a conjugate prior; Gelman et al., Bayesian Data
-/// Analysis, section 3.3). A term of `(1 - f) / n` times the range seen is added to the half-width. With `n` clusters
-/// seen, a kind of cluster that is a share `1 / n` of the population may well be missing.
+/// Analysis, section 3.3). A term of `(1 - f) / n` times the observed range is added to the half-width. With `n`
+/// clusters seen, a kind of cluster that is a share `1 / n` of the population may well be missing.
 pub fn ratio_estimate(sample: &[Count], cluster_count: u64) -> Option<Estimate> {
     let raw: f64 = sample.iter().map(|count| count.raw).sum();
     if raw <= 0.0 {
@@ -80,7 +80,7 @@ pub fn ratio_estimate(sample: &[Count], cluster_count: u64) -> Option<Estimate> 
 }
 
 /// From this many pairs on a line has its own intercept; with fewer it goes through the origin. The bytes of a slow
-/// method are nearly in proportion to those of a fast one, and every parameter fitted to few pairs costs a degree of
+/// method are nearly proportional to those of a fast one, and every parameter fitted to few pairs costs a degree of
 /// freedom.
 const LINE_PAIRS_MIN: usize = 6;
 
@@ -134,8 +134,8 @@ impl Line {
         expected.max(0.0)
     }
 
-    /// Returns the 95 % half-width, per raw byte, of the mean value where the mean auxiliary is
-    /// `auxiliary`: the error of the line alone. Infinite with too few pairs to tell.
+    /// Returns the 95 % half-width, per raw byte, of the mean value where the mean auxiliary is `auxiliary`: the error
+    /// of the line alone. It is infinite with too few pairs.
     pub fn half_width(&self, pairs: &[Pair], auxiliary: f64, cluster_count: u64) -> f64 {
         let raw: f64 = pairs.iter().map(|pair| pair.raw).sum();
         let residuals = pairs.iter().map(|pair| {
@@ -185,7 +185,7 @@ pub fn regression_estimate(
 }
 
 /// The 95 % half-width of a mean per raw byte, from residuals and a prior about a mean per raw byte. The residuals,
-/// with their raw bytes, sum to zero and are left by so many fitted `parameters`.
+/// with their raw bytes, sum to zero and come from so many fitted `parameters`.
 fn half_width(
     residuals: impl Iterator<Item = (f64, f64)> + Clone,
     cluster_count: u64,
@@ -224,8 +224,8 @@ fn half_width(
 /// A whole number of like clusters stays one in spite of rounding.
 const ROUNDING: f64 = 1e-6;
 
-/// Returns how many clusters of one size tell as much as these of unlike sizes: one that holds nearly all of the bytes
-/// is one.
+/// Returns the number of equal clusters with the same evidence as these of unequal sizes: if one holds nearly all of
+/// the bytes, the number is one.
 ///
 /// Source: Kish, Survey Sampling (1965), section 11.7.
 pub fn effective_count(raw: impl Iterator<Item = f64>) -> f64 {
@@ -239,8 +239,8 @@ pub fn effective_count(raw: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Below so many effective clusters no interval is proved to hold the truth as often as it says, and no verdict rests
-/// on one: `intervals_hold_the_truth_of_a_kind_among_many_small_files`.
+/// The least effective clusters of a verdict. Below them, no interval is proved to hold the truth as often as it
+/// states: `intervals_hold_the_truth_of_a_kind_among_many_small_files`.
 pub const CLUSTERS_PROVED: f64 = 4.0;
 
 #[cfg(test)]
@@ -327,8 +327,8 @@ mod tests {
         }
     }
 
-    /// Clusters of many small files, some of the kind looked at. They have one level of ratio for all, some, or a rare
-    /// other one. Each file has its own, or those side by side are alike.
+    /// Clusters of many small files, some of the kind in question. All have one level of ratio, or some have it, or a
+    /// rare one has another. Each file has its own level, or neighbours are alike.
     fn small_files(kind: usize, random: &mut fastrand::Rng) -> Vec<Count> {
         let clusters = [20, 60][random.usize(..2)];
         let share = [0.02, 0.1, 0.5][random.usize(..3)];
@@ -372,7 +372,7 @@ mod tests {
             let expected = sum(|count| count.value) / sum(|count| count.raw);
             let mut order = clusters.clone();
             random.shuffle(&mut order);
-            // The first time that a verdict may be asked for, or later.
+            // The first time that a verdict may be requested, or later.
             let wanted = CLUSTERS_PROVED * (1.0 + 2.0 * random.f64());
             let enough =
                 |count: &usize| effective_count(order[..*count].iter().map(|of| of.raw)) >= wanted;
@@ -397,7 +397,7 @@ mod tests {
             .collect();
         let estimate = ratio_estimate(&clusters, 10_000).expect("bytes");
         let half_width = (estimate.high - estimate.mean) / estimate.mean;
-        // The spread alone makes 0.9 % of it, the range a cluster of 128 may hide 0.1 %.
+        // The spread alone gives 0.9 % of it, and the range that a cluster of 128 may hide 0.1 %.
         assert!((0.009..0.014).contains(&half_width), "{half_width}");
     }
 

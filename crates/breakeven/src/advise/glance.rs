@@ -1,6 +1,6 @@
 //! Glances: a window of each of many clusters, stored by one method, before anything is read whole.
 //!
-//! So a sample is spread over files before it is deep in one, and measurements on few whole clusters lean on the
+//! So a sample first spreads over files before it goes deep into one, and measurements on few whole clusters use the
 //! glances at many.
 
 use crate::advise::estimate::{Count, Pair, ratio_estimate, regression_estimate};
@@ -8,15 +8,15 @@ use crate::advise::measure::Sums;
 use crate::advise::population::Piece;
 use crate::units::Estimate;
 
-/// Clusters that are glanced at, and the bytes of each. They are two mebibytes in all, so that two whole clusters
-/// beside them make four. In a model of this sampler over twelve folders of a Debian system the median error of 60
-/// seeds was 0 to 8 % after these four. It was 0 to 18 % after four whole clusters (measured outside the laboratory).
+/// Clusters with a glance, and the bytes of each. They are two mebibytes in all, so that two whole clusters beside them
+/// make four. A model of this sampler ran over twelve folders of a Debian system. The median error of 60 seeds was 0 to
+/// 8 % after these four, and 0 to 18 % after four whole clusters (measured outside the laboratory).
 pub const GLANCES: usize = 32;
 pub const GLANCE_BYTES: usize = 64 << 10;
 /// The golden section: its multiples modulo 1 are spread evenly, for any number of them (Weyl's sequence; Knuth, The
 /// Art of Computer Programming, section 6.4, on Fibonacci hashing).
 const GOLDEN_SHARE: f64 = 0.618_033_988_749_894_9;
-/// Glances take at most this part of the time.
+/// Glances take at most this part of the time, one in so many.
 pub const GLANCE_TIME: u32 = 10;
 
 /// The result of a glance at a cluster.
@@ -28,12 +28,12 @@ pub struct Glance {
     pub raw_bytes: u64,
     /// Their stored bytes, a byte.
     pub stored_per_raw: f64,
-    /// The same of all bytes of the cluster, once it was drawn.
+    /// The same for all bytes of the cluster, once it was drawn.
     pub whole_stored_per_raw: Option<f64>,
 }
 
-/// Estimates bytes kept of all data from a count for each cluster drawn, leaning on the glances while there are more of
-/// them. A glance at many clusters is better evidence than the clusters that happened to be drawn.
+/// Estimates the stored bytes of all data from a count for each drawn cluster, with the help of the glances while there
+/// are more of them. A glance at many clusters is better evidence than the few drawn clusters.
 ///
 /// Source: Cochran, sections 12.6 and 12.8 (double sampling).
 pub fn estimate(glances: &[Glance], counts: &[Count], clusters: u64) -> Option<Estimate> {
@@ -44,7 +44,7 @@ pub fn estimate(glances: &[Glance], counts: &[Count], clusters: u64) -> Option<E
         raw: glance.cluster_bytes,
         value: glance.cluster_bytes * glance.stored_per_raw,
     });
-    // A window is one of many that a cluster has.
+    // A window is one of many in a cluster.
     let seen = ratio_estimate(&seen.collect::<Vec<_>>(), u64::MAX);
     let pairs = counts.iter().zip(glances).filter_map(|(count, glance)| {
         Some(Pair {
@@ -60,14 +60,14 @@ pub fn estimate(glances: &[Glance], counts: &[Count], clusters: u64) -> Option<E
     }
 }
 
-/// Returns the place, 0 to 1, of a glance in its cluster. Places are spread evenly over the common part of clusters,
-/// which is the kinds of small files.
+/// Returns the place, 0 to 1, of a glance in its cluster. Places are spread evenly over the part that clusters have in
+/// common: the kinds of small files.
 pub fn place(seed: u64, number: usize) -> f64 {
     let first = fastrand::Rng::with_seed(seed).f64();
     (first + number as f64 * GOLDEN_SHARE).fract()
 }
 
-/// Stored bytes a raw byte; all of them where nothing was measured.
+/// Stored bytes of a raw byte; 1 where nothing was measured.
 pub fn share(sums: &Sums) -> f64 {
     match sums.raw_bytes {
         0 => 1.0,
@@ -75,7 +75,7 @@ pub fn share(sums: &Sums) -> f64 {
     }
 }
 
-/// Cuts pieces to a window of at most `bytes` among all of theirs, at a `place` from 0 to 1.
+/// Cuts pieces to a window of at most `bytes` among all of their bytes, at a `place` from 0 to 1.
 pub fn cut(pieces: &mut Vec<Piece>, place: f64, bytes: u64) {
     let all: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
     // Whole units of a file system are read at once.

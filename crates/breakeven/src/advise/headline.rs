@@ -5,7 +5,7 @@ use crate::advise::verdict::Metric;
 use crate::advise::{AdviseOptions, find, store_text};
 use crate::units::Estimate;
 
-/// Words the answer that the user's preference asks for.
+/// Words the answer for the user's preference.
 pub fn headline(report: &Report, options: &AdviseOptions) -> String {
     let mut text = file_by_file(report, options);
     // A user who does nothing to each file may still archive them, which is another answer beside this one.
@@ -83,7 +83,7 @@ fn sentence(
     text
 }
 
-/// The sentence for those who want the least space whatever it takes.
+/// The sentence for users who want the least space at any cost.
 fn densest_sentence(report: &Report, options: &AdviseOptions) -> String {
     match densest(report, options.sample.block_bytes as u64) {
         Some(method) => format!(
@@ -98,10 +98,10 @@ fn densest_sentence(report: &Report, options: &AdviseOptions) -> String {
     }
 }
 
-/// Where saved space and saved bytes differ by more, both are named.
+/// If saved space and saved bytes differ by more, both are named.
 const TOLD_APART: f64 = 0.01;
 
-/// Says what a method saves of the bytes, where whole blocks of the file system save another share.
+/// Words the saving of a method in bytes, where whole blocks of the file system save another share.
 fn of_bytes_alone(report: &Report, options: &AdviseOptions, method: &str) -> String {
     let block_bytes = options.sample.block_bytes as u64;
     let all = report.classes.last().map(|all| all.methods.iter());
@@ -121,8 +121,7 @@ fn of_bytes_alone(report: &Report, options: &AdviseOptions, method: &str) -> Str
     )
 }
 
-/// Returns the measured method that leaves least of all data at one block size; none where none makes it
-/// smaller.
+/// Returns the measured method that stores least of all data at one block size; `None` if none makes it smaller.
 pub fn densest(report: &Report, block_bytes: u64) -> Option<&MethodReport> {
     let ratios = |method: &MethodReport| (method.space_ratio().mean, method.ratio.mean);
     let methods = report.classes.last()?.methods.iter();
@@ -138,13 +137,13 @@ pub fn densest(report: &Report, block_bytes: u64) -> Option<&MethodReport> {
         })
 }
 
-/// Bytes that the files of a class take.
+/// Bytes of space for the files of a class.
 fn space_of(class: &ClassReport) -> f64 {
     class.allocated_bytes.unwrap_or(class.bytes.mean)
 }
 
-/// Space saved by the method of `verdict`, and space taken: its saving on all data, less that on the classes that are
-/// better stored raw.
+/// Space saved by the method of `verdict`, and space taken. The saving is that on all data, less that on the classes
+/// that are better stored raw.
 fn saved_bytes(
     report: &Report,
     verdict: &VerdictReport,
@@ -176,7 +175,7 @@ fn saved_bytes(
     )
 }
 
-/// Classes of at least 1 % of the bytes that are better left alone.
+/// Classes of at least 1 % of the bytes that are better stored raw.
 fn raw_classes(report: &Report, metric: Metric) -> Vec<String> {
     let classes: Vec<&ClassReport> = report
         .classes
@@ -233,7 +232,7 @@ fn terms(options: &AdviseOptions, metric: Metric) -> String {
     }
 }
 
-/// Beyond so many times nobody asks how often exactly.
+/// Beyond this multiple the exact number does not matter.
 const FAR: f64 = 10.0;
 
 /// Words a cost as a share of storing raw, or another share, with its interval.

@@ -13,7 +13,7 @@ use crate::units::Seconds;
 /// The bytes that a page store keeps before each stored page: its frame header.
 pub const PAGE_HEADER_BYTES: u64 = 32;
 
-/// One thing that is measured: a method at a block size.
+/// One measured combination: a method at a block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Raw bytes of a block.
@@ -35,7 +35,7 @@ pub struct Sums {
     pub stored_bytes: u64,
     /// Stored bytes with a page header, each block rounded up to the allocation unit.
     pub allocated_bytes: u64,
-    /// Stored bytes where each file is rounded up to the allocation unit, and kept raw where that takes no more.
+    /// Stored bytes with each file rounded up to the allocation unit, and kept raw where that is no larger.
     pub file_bytes: u64,
     /// Raw bytes rounded up so.
     pub raw_file_bytes: u64,
@@ -46,7 +46,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Returns what one block took on average, as a profile takes it.
+    /// Returns the average of one block, as an observation for a profile.
     ///
     /// # Panics
     /// Without a block.
@@ -63,7 +63,7 @@ impl Sums {
         }
     }
 
-    /// Adds what was measured on other blocks.
+    /// Adds the measurements on other blocks.
     pub fn add(&mut self, other: &Sums) {
         self.blocks += other.blocks;
         self.raw_bytes += other.raw_bytes;
@@ -96,7 +96,7 @@ pub fn scale_test(profile: &mut Profile) -> Result<()> {
     profile.scale(&sums.of_one_block(class, method))
 }
 
-/// Blocks that are of one file.
+/// Blocks of one file.
 #[derive(Clone, Copy, Debug)]
 pub struct FilePart {
     /// How many there are.
@@ -105,7 +105,7 @@ pub struct FilePart {
     pub ends_file: bool,
 }
 
-/// The bytes that warm a method up. Then all blocks at hand do, if these took no longer than the seconds.
+/// The bytes that warm a method up. Then all blocks at hand do, if these took less than the seconds.
 const WARM_UP_BYTES: usize = 64 << 10;
 const WARM_UP_SECONDS: f64 = 2e-3;
 
@@ -140,19 +140,19 @@ impl Bench {
         }
     }
 
-    /// Stores and restores `blocks` by `method`, and says what that took.
+    /// Stores and restores `blocks` by `method`, and returns the bytes and times.
     ///
     /// # Errors
-    /// Errors of the codec; `Corrupt` if a block does not come back as it was.
+    /// Errors of the codec; `Corrupt` if a restored block differs.
     pub fn measure(&mut self, method: Method, blocks: &[&[u8]]) -> Result<Sums> {
         if !self.warm.contains(&method) {
-            // The first calls of a method allocate its contexts: not a cost of the blocks.
+            // The first calls of a method allocate its contexts, which is not a cost of the blocks.
             let start = thread_cpu();
             let first = &blocks[0][..blocks[0].len().min(WARM_UP_BYTES)];
             self.encode(method, &[first])?;
             self.decode(&[first])?;
             if (thread_cpu() - start).0 < WARM_UP_SECONDS {
-                // The faster the method, the more of its time is tables that grow with the block.
+                // For fast methods, more of the time goes to tables that grow with the block.
                 self.encode(method, blocks)?;
                 self.decode(blocks)?;
             }
@@ -182,8 +182,8 @@ impl Bench {
         Ok(sums)
     }
 
-    /// Counts the blocks that were just measured as parts of files that lie in whole units. A part that does not end
-    /// its file fills no unit up.
+    /// Counts the blocks of the last measurement as parts of files in whole units. A part that does not end its file
+    /// fills no unit up.
     pub fn count_files(&self, sums: &mut Sums, blocks: &[&[u8]], parts: &[FilePart]) {
         (sums.file_bytes, sums.raw_file_bytes) = (0, 0);
         let mut at = 0;
@@ -202,8 +202,8 @@ impl Bench {
         }
     }
 
-    /// Returns the bytes that a file system allocates for the blocks just measured, where so many each are a run.
-    /// Behind a block that does not save a unit, the rest of its run stays raw.
+    /// Returns the bytes that a file system allocates for the blocks of the last measurement, with so many of them in a
+    /// run. Behind a block that does not save a unit, the rest of its run stays raw.
     pub fn allocated_in_runs(&self, blocks: &[&[u8]], runs: &[usize]) -> u64 {
         let unit = self.allocation_unit_bytes;
         let whole = |bytes: usize| (bytes as u64).div_ceil(unit) * unit;
@@ -230,7 +230,7 @@ impl Bench {
         let mut start = 0;
         for block in blocks {
             let target = &mut self.encoded[start..start + block.len()];
-            // One byte less than raw: what does not shrink is not worth a decoder's time.
+            // One byte less than raw: a block that does not shrink is not worth a decoder's time.
             let limit = block.len().saturating_sub(1);
             let stored = match self
                 .compressor
@@ -318,12 +318,12 @@ mod tests {
         check(&[&text[..5000]], &[part(1, true)], 8192, Some(4096));
         // A file that does not shrink is stored raw.
         check(&[&noise], &[part(1, true)], 8192, Some(8192));
-        // Two blocks of one file are filled up once.
+        // Two blocks of one file are filled up once, together.
         let halves = [&text[..8192], &text[8192..]];
         check(&halves, &[part(2, true)], 20_480, Some(4096));
         let two = [&text[..8192], noise.as_slice()];
         check(&two, &[part(1, true), part(1, true)], 16_384, Some(12_288));
-        // The middle of a file has its bytes.
+        // The middle of a file has only its own bytes.
         check(&[&text], &[part(1, false)], 20_000, None);
     }
 

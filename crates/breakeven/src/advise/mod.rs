@@ -1,9 +1,9 @@
 //! Advice: whether, where and by which method compressing pays, for this data on this machine.
 //!
 //! [`advise`] draws a sample of the data ([`population`], [`sample`]) and estimates the effect of every method on every
-//! class of it ([`measure`], [`estimate`]). Then it asks each place for the worth of that there ([`verdict`]). The door
-//! hands in the facts about the machine, the medium and the user as a [`Setting`] and [`AdviseOptions`]; the answer is
-//! a [`Report`].
+//! class of it ([`measure`], [`estimate`]). Then it asks for their worth at each place ([`verdict`]). The door passes
+//! the facts about the machine, the medium and the user as a [`Setting`] and [`AdviseOptions`]; the answer is a
+//! [`Report`].
 #![deny(unsafe_code)]
 
 pub mod compare;
@@ -48,8 +48,8 @@ use crate::units::{Estimate, Source};
 pub use headline::{binary_size, class_words, densest, percent_range};
 pub use setting::Setting;
 
-/// By how much a measured speed may be off besides its sampling error: another run on the same
-/// quiet machine differs by about this factor. On a busy one the sample says by how much.
+/// The factor by which a measured speed may be off besides its sampling error: another run on the same quiet machine
+/// differs by about this much. On a busy machine the sample shows the factor.
 const TIMING_BAND: f64 = 1.05;
 
 /// The aim of the one-sentence answer.
@@ -71,7 +71,7 @@ impl Preference {
         self.metric().map_or("space", Metric::name)
     }
 
-    /// The metric it goes by; space is none.
+    /// The metric of the preference; `None` for space.
     fn metric(self) -> Option<Metric> {
         match self {
             Preference::Money => Some(Metric::Money),
@@ -87,10 +87,9 @@ impl Preference {
 pub struct AdviseOptions {
     /// How the data is sampled.
     pub sample: SampleOptions,
-    /// Wall time until the answer; the work after the sample is cut to the rest of it. Default as long as it takes.
+    /// Wall time until the answer; the work after the sample is cut to the rest of it. Default no limit.
     pub time_limit: Option<Duration>,
-    /// Reads for each write: the number asked about, and its range. Default 3 in 2 to 4 (Kothiyal
-    /// 2009, section 4.4).
+    /// Reads for each write: the number in question, and its range. Default 3 in 2 to 4 (Kothiyal 2009, section 4.4).
     pub reads_per_write: Estimate,
     /// Days the data is kept. Default 90.
     pub days_kept: f64,
@@ -102,11 +101,11 @@ pub struct AdviseOptions {
     pub page_bytes: usize,
     /// Memory of a buffer cache in bytes. Default a quarter of the data.
     pub memory_bytes: Option<u64>,
-    /// Data behind a buffer cache in bytes. Default the data looked at.
+    /// Data behind a buffer cache in bytes. Default the bytes of the population.
     pub data_bytes: Option<u64>,
     /// How accesses to buffers spread. Default Zipf with exponent 0.9.
     pub access: Access,
-    /// Accesses that were recorded, in place of that. Default none.
+    /// Recorded accesses, in place of made-up ones. Default none.
     pub trace: Option<Trace>,
 }
 
@@ -120,7 +119,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Takes the buffers that were asked for, in order, under a name for the report.
+    /// Takes the accessed buffers, in order, under a name for the report.
     pub fn new(name: String, keys: Vec<u64>) -> Trace {
         let buffers = keys.iter().collect::<HashSet<_>>().len() as u64;
         let keys = keys.into();
@@ -187,10 +186,10 @@ impl AdviseOptions {
 
 /// Advises on a population. `stop` ends the sampling early with the results so far; `progress` is called after every
 /// cluster with the sample so far. The measurements go into the setting's profile. The profile predicts slow methods
-/// that there was no time for.
+/// that the time did not allow.
 ///
 /// # Errors
-/// Options outside their range; what a codec reports; no readable byte in the population.
+/// Options outside their range; errors of a codec; no readable byte in the population.
 pub fn advise(
     population: &Population,
     options: &AdviseOptions,
@@ -230,7 +229,7 @@ pub fn advise(
     Ok(report)
 }
 
-/// An advice in the making: the sample so far, and the answer it would give.
+/// An unfinished advice: the sample so far, and its answer.
 pub struct Progress<'a> {
     population: &'a Population,
     options: &'a AdviseOptions,
@@ -240,10 +239,10 @@ pub struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// Returns the one-sentence answer as it stands.
+    /// Returns the one-sentence answer at present.
     ///
     /// # Cost
-    /// Some milliseconds: it is for people to look at, not to be asked for at every call.
+    /// Some milliseconds: it is for display to people, not for every call.
     pub fn headline(&self) -> String {
         let wanted = |place: &str, metric: Metric| {
             place == "file" && Some(metric) == self.options.preference.metric()
@@ -260,7 +259,7 @@ impl Progress<'_> {
     }
 }
 
-/// Draws up the report from a sample, however small, in the time that there is.
+/// Draws up the report from a sample of any size, in the available time.
 fn answer(
     population: &Population,
     options: &AdviseOptions,
@@ -273,7 +272,7 @@ fn answer(
     report
 }
 
-/// Draws up a report with the verdicts that are wanted, by place and metric.
+/// Draws up a report with the requested verdicts, by place and metric.
 fn draw_up(
     population: &Population,
     options: &AdviseOptions,
@@ -355,7 +354,7 @@ fn class_report(
     }
 }
 
-/// An estimate with where it comes from.
+/// An estimate with its source.
 struct Known {
     estimate: CellEstimate,
     source: Source,
@@ -408,8 +407,8 @@ fn known(sample: &Sample, group: Option<usize>, cell: usize, setting: &Setting) 
 /// A slow method whose ratio may be off by more than this share is hardly measured.
 const HARDLY_MEASURED: f64 = 0.1;
 
-/// Says what a measured estimate is worth. The methods measured on every cluster set the measure
-/// where they are less sure still: then it is the data that varies.
+/// Returns the worth of a measured estimate. If the methods measured on every cluster are even less certain, the data
+/// varies, and they set the standard.
 fn evidence(
     sample: &Sample,
     group: Option<usize>,
@@ -498,7 +497,7 @@ struct Seen<'a> {
     class: &'a str,
 }
 
-/// The wanted verdicts for one class, and those of a cache for which there is an outlook.
+/// The requested verdicts for one class, with those of a cache if there is an outlook.
 fn class_verdicts(
     seen: &Seen<'_>,
     options: &AdviseOptions,
@@ -548,7 +547,7 @@ fn data_bytes(sample: &Sample, options: &AdviseOptions) -> u64 {
     options.data_bytes.unwrap_or(sampled).max(1)
 }
 
-/// Simulates a buffer cache before all data; none where it would miss nothing.
+/// Simulates a buffer cache before all data; `None` if it would miss nothing.
 fn outlook<'o>(
     sample: &Sample,
     options: &'o AdviseOptions,
@@ -579,7 +578,7 @@ fn outlook<'o>(
         .expect("options were checked")
 }
 
-/// Widens what was sampled by the difference of another run.
+/// Widens sampled times by the difference of another run.
 fn timed(sample: &Sample, group: Option<usize>, estimate: Estimate) -> Estimate {
     let band = sample.repeat_factor(group).max(TIMING_BAND);
     Estimate {
@@ -597,8 +596,7 @@ struct Candidates {
 }
 
 impl Candidates {
-    /// Returns the verdict over the measured methods, and beside it the best of the others if that
-    /// seems to cost less.
+    /// Returns the verdict over the measured methods, and with it the best of the others if that seems to cost less.
     fn verdict(
         &self,
         over: impl Fn(&[MethodCosts]) -> Option<VerdictReport>,
@@ -697,7 +695,7 @@ fn sample_report(
     }
 }
 
-/// Notes on files passed over, assumptions, and limits that were cut short.
+/// Notes on skipped files, assumptions, and shortened limits.
 fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<String> {
     let mut notes = passed_over(population, sample);
     notes.extend(setting.power_notes.iter().cloned());
@@ -718,8 +716,8 @@ fn notes(population: &Population, sample: &Sample, setting: &Setting) -> Vec<Str
     notes
 }
 
-/// Files that were passed over or could not be read. Notes that make the answer less sure come first: a screen has room
-/// for some notes only.
+/// Files that were skipped or could not be read. Notes that make the answer less certain come first: a screen has room
+/// for only some notes.
 fn passed_over(population: &Population, sample: &Sample) -> Vec<String> {
     let skipped = &population.skipped;
     let mut notes = Vec::new();
@@ -779,7 +777,7 @@ fn passed_over(population: &Population, sample: &Sample) -> Vec<String> {
     notes
 }
 
-/// Notes what was counted, unless it is nothing.
+/// Adds a note on a count, unless it is zero.
 fn count(notes: &mut Vec<String>, count: u64, one: &str, many: &str) {
     match count {
         0 => {}
@@ -811,7 +809,7 @@ mod tests {
     use super::*;
     use crate::advise::verdict::{Metrics, Place, PlaceTimes, Weights};
 
-    /// Time on a place that moves 100 MB/s, for methods that take no time but their bytes'.
+    /// The time on a place that moves 100 MB/s, for methods without time of their own.
     fn verdict(methods: &[(Evidence, &str, f64)]) -> Option<VerdictReport> {
         let costs = |method: &str, stored: f64| MethodCosts {
             method: method.parse().expect("a method"),
@@ -872,7 +870,7 @@ mod tests {
             "zstd:3",
             Some("xz:6"),
         );
-        // No better than the best that was measured, or than storing raw.
+        // No better than the best measured one, or than storing raw.
         check(
             &[(Measured, "zstd:3", 0.5), (Predicted, "xz:6", 0.5)],
             "zstd:3",

@@ -1,16 +1,15 @@
 //! A random order of a range that needs no memory, for drawing without replacement.
 //!
-//! Any beginning of the order is spread evenly. Cut the range into a power of two of equal parts. As many numbers from
-//! the beginning fall one into each part, at a random place in it. Neighbours are alike (the pieces of a file, the
-//! files of a folder). So such a sample is of strata that nobody has to name, and differs less from the whole than one
-//! of independent draws (Cochran, Sampling Techniques, section 5.6). Each number is as likely as any other to come at a
-//! position.
+//! Any beginning of the order is spread evenly. Cut the range into a power of two of equal parts. Then as many numbers
+//! from the beginning fall one into each part, at a random place in it. Neighbours are alike (the pieces of a file, the
+//! files of a folder). So such a sample is stratified without named strata, and differs less from the whole than one of
+//! independent draws (Cochran, Sampling Techniques, section 5.6). Each number is equally likely at each position.
 //!
 //! Source: van der Corput's sequence, scrambled by nesting (Owen 1995, "Randomly permuted
 //! (t,m,s)-nets and (t,s)-sequences").
 
-/// A random order of `0..count`. It takes the numbers below the next power of two with their bits reversed, each bit
-/// turned over or not as the seed says for the bits before it. Those from `count` on are passed over.
+/// A random order of `0..count`. It takes the numbers below the next power of two with their bits reversed, and inverts
+/// each bit or not, by the seed and the bits before it. Numbers from `count` on are skipped.
 pub struct Order {
     count: u64,
     bits: u32,
@@ -59,8 +58,8 @@ impl Iterator for Order {
     }
 }
 
-/// Mixes a number with the seed until each bit depends on all of them (Steele, Lea and Flood 2014,
-/// "Fast splittable pseudorandom number generators": SplitMix64's last steps).
+/// Mixes a number with the seed, so that each bit depends on all of theirs (Steele, Lea and Flood 2014, "Fast
+/// splittable pseudorandom number generators": SplitMix64's last steps).
 fn mixed(seed: u64, number: u64) -> u64 {
     let mut bits = number
         .wrapping_add(seed.wrapping_mul(0xd134_2543_de82_ef95))
@@ -92,7 +91,7 @@ mod tests {
                 hit.sort_unstable();
                 assert!(hit.into_iter().eq(0..parts), "seed {seed}, {parts} parts");
             }
-            // Where the count is no power of two, no part is hit much more often than another.
+            // If the count is not a power of two, no part is hit much more often than another.
             let begun = Order::new(700, seed).take(70);
             let mut hits = [0; 7];
             begun.for_each(|number| hits[(number / 100) as usize] += 1);

@@ -1,11 +1,11 @@
-//! The population: which bytes there are to advise on.
+//! The population: the bytes to advise on.
 //!
 //! Walks the named paths once, in random order and within a time limit. It cuts the files into *clusters* of about one
-//! mebibyte: a piece of a large file, or some small files. Small files are dealt out by their kind and size like cards,
-//! so that each such cluster is a small likeness of all of them. Large ones lie side by side with those of their kind.
-//! Sampling draws clusters, so that every byte has nearly the same chance. Links are not followed below a named path.
-//! Pipes, sockets and devices are counted and left alone. A sparse file counts only with the bytes it really holds.
-//! Reads nothing but names and sizes.
+//! mebibyte: a piece of a large file, or some small files. Small files are dealt out like cards by their kind and size,
+//! so that each such cluster resembles all of them. Large files of one kind lie side by side. Sampling draws clusters,
+//! so that every byte has nearly the same chance. Links are not followed below a named path. Pipes, sockets and devices
+//! are counted and skipped. A sparse file counts only with the bytes that it really holds. The walk reads only names
+//! and sizes.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -20,16 +20,16 @@ use crate::quoted::quoted;
 /// The size of a cluster and of the largest sample block, in bytes.
 pub const CLUSTER_BYTES: u64 = 1 << 20;
 
-/// The most files the population keeps; what lies beyond is reported as uncovered.
+/// The most files in the population; the rest is reported as uncovered.
 const FILES_MAX: usize = 1_000_000;
 
-/// The most data segments of a sparse file that are looked through.
+/// The most data segments of a sparse file that are read.
 const SEGMENTS_MAX: usize = 4096;
 
-/// Random descents made to weigh the folders that the walk did not reach.
+/// Random descents to weigh the folders that the walk did not reach.
 const DESCENTS: usize = 200;
 
-/// Where the bytes of an item come from.
+/// The source of an item's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A file.
@@ -57,29 +57,29 @@ pub struct Item {
     pub bytes: u64,
     /// Its length, holes included; equal to `bytes` unless sparse.
     pub length: u64,
-    /// The name of its group, for data that comes with one (the embedded default).
+    /// The name of its group, for labelled data (the embedded default).
     pub label: Option<&'static str>,
 }
 
 impl Item {
-    /// Says whether it shares a cluster with others.
+    /// Returns whether it shares a cluster with others.
     fn is_small(&self) -> bool {
         self.bytes < CLUSTER_BYTES / 2
     }
 }
 
-/// A piece of one item: what is read and compressed as one block.
+/// A piece of one item, which is read and compressed as one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Index of the item.
     pub item: u32,
-    /// Where in the item it begins.
+    /// Its start in the item.
     pub offset: u64,
     /// Its length.
     pub bytes: u32,
 }
 
-/// The entries that the walk passed over, and why.
+/// The skipped entries, with the reasons.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
     /// Symbolic links below the named paths.
@@ -90,7 +90,7 @@ pub struct Skipped {
     pub unreadable: u64,
     /// The first of these paths, with their errors.
     pub unreadable_examples: Vec<String>,
-    /// Further names of files that were counted under another.
+    /// Further names of files that were already counted.
     pub hard_links: u64,
     /// Empty files.
     pub empty: u64,
@@ -114,14 +114,14 @@ pub struct Population {
     several_names: HashSet<(u64, u64)>,
     /// Device and number of folders that were looked into.
     looked_into: HashSet<(u64, u64)>,
-    /// Estimated bytes under folders that there was no time to look into.
+    /// Estimated bytes under folders that the time did not allow.
     pub uncovered_bytes: u64,
 }
 
 /// A run of clusters.
 #[derive(Clone, Copy, Debug)]
 enum Span {
-    /// One large item, cut every `CLUSTER_BYTES`.
+    /// One large item, cut into `CLUSTER_BYTES`.
     Large { item: u32 },
     /// The items from `first` on, whole: every `clusters`-th of them in one cluster.
     Small { first: u32, clusters: u32 },
@@ -138,7 +138,7 @@ impl Population {
         let deadline = Instant::now() + time_limit;
         let mut frontier = Vec::new();
         for path in paths {
-            // The user named it, so a link is followed here and nowhere else.
+            // The user named this path, so a link is followed here and nowhere else.
             let metadata = fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
             if metadata.is_dir() {
                 fs::read_dir(path).map_err(|error| Error::io("list", path, error))?;
@@ -168,7 +168,7 @@ impl Population {
         population.finish()
     }
 
-    /// Makes a population of items that the caller gathered, with their folders.
+    /// Makes a population of gathered items, with their folders.
     pub fn from_items(folders: Vec<PathBuf>, items: Vec<Item>) -> Result<Population> {
         Population {
             folders,
@@ -245,8 +245,7 @@ impl Population {
         }
     }
 
-    /// Returns the files that share clusters in the order in which an archiver meets them: folder by folder, name by
-    /// name.
+    /// Returns the files that share clusters in the order of an archiver: folder by folder, name by name.
     pub fn small_files(&self) -> Vec<u32> {
         let mut folders: Vec<usize> = (0..self.folders.len()).collect();
         folders.sort_by_key(|&folder| &self.folders[folder]);
@@ -327,8 +326,8 @@ impl Population {
         });
     }
 
-    /// Takes in the entries of a folder, once, however often it is named. Returns the bytes of its files that were
-    /// added, and of those that there is no place for.
+    /// Adds the entries of a folder, once, however often it is named. Returns the bytes of the added files, and of
+    /// files without a place.
     fn look_into(&mut self, path: &Path, frontier: &mut Vec<PathBuf>) -> (u64, u64) {
         let first = self.items.len();
         let left_bytes = self
@@ -372,7 +371,7 @@ impl Population {
                 }
                 Ok(metadata) if metadata.is_symlink() => self.skipped.links += 1,
                 Ok(_) => self.skipped.special += 1,
-                // A file that vanished between the listing and the look is no file.
+                // A file that vanished after the listing does not count.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => self.unreadable(&entry.path(), &error),
             }
@@ -389,8 +388,8 @@ impl Population {
         }
     }
 
-    /// Estimates the bytes below the folders not looked into, and adds the files found on the way to the population. It
-    /// uses random descents with the product of the branchings passed as their weight (Knuth 1975, "Estimating the
+    /// Estimates the bytes below the remaining folders, and adds the files found on the way to the population. It uses
+    /// random descents with the product of the branchings passed as their weight (Knuth 1975, "Estimating the
     /// efficiency of backtrack programs").
     fn weigh_frontier(
         &mut self,
@@ -400,7 +399,7 @@ impl Population {
     ) {
         let mut descents = 0u64;
         let (mut weighted_bytes, mut added_bytes) = (0.0, 0);
-        // The files in a folder, and the folders below it: a descent may come by again.
+        // The files in a folder, and the folders below it, for further descents through it.
         let mut known: HashMap<PathBuf, (u64, Vec<PathBuf>)> = HashMap::new();
         while descents < DESCENTS as u64 && Instant::now() < deadline {
             descents += 1;
@@ -431,8 +430,7 @@ impl Population {
         if self.items.is_empty() {
             return Err(Error::invalid("data", self.why_empty()));
         }
-        // Items that fill at least half a cluster alone are cut alone; the others share clusters. Names tell what is
-        // alike.
+        // Items of at least half a cluster are cut alone; the others share clusters. Names show likeness.
         self.items.sort_by_cached_key(|item| {
             let extension = match &item.content {
                 Content::File { name, .. } => Path::new(name).extension().map(OsStr::to_os_string),
@@ -462,7 +460,7 @@ impl Population {
         Ok(self)
     }
 
-    /// Says why there is nothing to advise on.
+    /// Returns the reason why there is nothing to advise on.
     fn why_empty(&self) -> String {
         let Skipped {
             hole_bytes,
@@ -488,7 +486,7 @@ impl Population {
     }
 }
 
-/// Returns what stands under a path that is neither a file nor a folder.
+/// Returns the kind of an entry that is neither a file nor a folder.
 pub fn special_kind(metadata: &Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
     if kind.is_file() || kind.is_dir() {
@@ -506,7 +504,7 @@ pub fn special_kind(metadata: &Metadata) -> Option<&'static str> {
     }
 }
 
-/// Opens what is still a regular file; never blocks on a pipe that has taken its place.
+/// Opens a path that is still a regular file, and never blocks on a pipe in its place.
 fn open_regular(path: &std::path::Path) -> std::io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
@@ -544,7 +542,7 @@ fn data_bytes(file: &File) -> u64 {
     data_runs(file).map(|(start, end)| end - start).sum()
 }
 
-/// Reads a sparse file from its `position`-th byte of data on, passing over the holes.
+/// Reads a sparse file from its `position`-th byte of data on, skipping the holes.
 fn read_data(file: &File, target: &mut [u8], position: u64) -> usize {
     let (mut passed, mut read) = (0, 0);
     for (start, end) in data_runs(file) {
@@ -673,7 +671,7 @@ mod tests {
         // The tree is regular, so every descent sees the same weight.
         let added_bytes: u64 = population.items.iter().map(|item| item.bytes).sum();
         assert_eq!(population.uncovered_bytes + added_bytes, 64_000);
-        // No file is there twice, however often a descent comes by.
+        // No file occurs twice, even if descents repeat a folder.
         let mut paths: Vec<_> = population
             .items
             .iter()
@@ -700,7 +698,7 @@ mod tests {
         let mut found = vec![0; pieces[0].bytes as usize];
         assert_eq!(population.read(&pieces[0], &mut found), found.len());
         if population.bytes() == 8292 {
-            // A file system that has holes.
+            // This file system has holes.
             assert!(found[..8192].iter().all(|byte| *byte == b'a'));
             assert_eq!(found[8192..], [b'b'; 100]);
         }

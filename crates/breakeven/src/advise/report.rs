@@ -1,7 +1,7 @@
-//! The report: all that `advise` found out, as plain data.
+//! The report: all findings of `advise`, as plain data.
 //!
-//! The JSON form is stable and documented in docs/advise-reference.md: fields are only added under the same
-//! `schema`. Text and pictures are drawn from the same facts by the door.
+//! The JSON form is stable and documented in docs/advise-reference.md: fields are only added under the same `schema`.
+//! The door renders text and pictures from the same facts.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct Report {
     pub schema: String,
     /// The advice and its saving, in one sentence.
     pub headline: String,
-    /// The machine that it was measured on.
+    /// The measured machine.
     pub machine: Machine,
     /// The place of the data, and its costs.
     pub medium: MediumReport,
@@ -39,16 +39,16 @@ pub struct Report {
     /// The effect of an archive on the small files; absent where there are few or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub small_files: Option<SmallFilesReport>,
-    /// Notes for the reader: entries passed over, assumptions, and limits that were cut short.
+    /// Notes for the reader: skipped entries, assumptions, and shortened limits.
     pub notes: Vec<String>,
 }
 
 /// The medium the data lies on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MediumReport {
-    /// As it was named, or the preset that was recognised.
+    /// The given name, or the recognised preset.
     pub name: String,
-    /// Where its numbers come from: a probe, a preset, fio's results.
+    /// The source of its numbers: a probe, a preset, fio's results.
     pub source: String,
     /// Sequential rates in MB/s (10^6 bytes).
     pub read_mb_s: Estimate,
@@ -64,7 +64,7 @@ pub struct MediumReport {
 /// is all the input of the verdict on a file at rest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TermsReport {
-    /// How often what is written once is read, with the range asked for.
+    /// Reads for each write, with the requested range.
     pub reads_per_write: Estimate,
     /// Days that it is kept.
     pub days_kept: f64,
@@ -78,7 +78,7 @@ pub struct TermsReport {
     pub memory_bytes: u64,
     /// The data behind that memory.
     pub data_bytes: u64,
-    /// How accesses to buffers spread: `even`, `pareto` or `zipf:S`.
+    /// The distribution of buffer accesses: `even`, `pareto` or `zipf:S`.
     pub access: String,
     /// The link's name, or its rate as given.
     pub link_name: String,
@@ -126,18 +126,18 @@ pub struct SampleReport {
     pub population_bytes: u64,
     /// Files there are.
     pub files: u64,
-    /// Estimated bytes that there was no time to look at.
+    /// Estimated bytes that the time did not allow.
     pub uncovered_bytes: u64,
     /// Bytes of a measured block.
     pub block_bytes: u64,
-    /// Seed by which blocks were drawn; the same one draws the same blocks.
+    /// The seed of the draws; the same seed draws the same blocks.
     pub seed: u64,
     /// The widest 95 % half-width among the printed ratios of `all`, as a share of the ratio.
     #[serde(deserialize_with = "or_above_all")]
     pub bound: f64,
     /// Seconds that sampling took.
     pub seconds: f64,
-    /// Why the sampling ended: `complete`, `precise`, `time`, `interrupted`.
+    /// The reason why the sampling ended: `complete`, `precise`, `time`, `interrupted`.
     pub ended: String,
 }
 
@@ -148,7 +148,7 @@ pub struct ClassReport {
     pub name: String,
     /// Raw bytes of the class among the data.
     pub bytes: Estimate,
-    /// Bytes that the file system gives out to its files, each in whole blocks; absent from reports made before this
+    /// Bytes that the file system allocates to its files, each in whole blocks; absent from reports made before this
     /// field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<f64>,
@@ -165,7 +165,7 @@ pub struct MethodReport {
     pub block_bytes: u64,
     /// Raw bytes over stored bytes.
     pub ratio: Estimate,
-    /// Bytes given out to files raw over those given out to them compressed, each in whole blocks of the file system.
+    /// Bytes allocated to files raw over those allocated to them compressed, each in whole blocks of the file system.
     /// Absent where it was not measured, and for smaller blocks than files'.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_ratio: Option<Estimate>,
@@ -181,32 +181,31 @@ pub struct MethodReport {
     pub decompress_work: WorkReport,
     /// Joules of a core at work.
     pub energy: EnergyReport,
-    /// Clusters it was measured on; 0 where it is predicted.
+    /// Clusters of the measurement; 0 for a prediction.
     pub clusters: u64,
     /// `measured`, or the basis of the prediction.
     pub source: String,
-    /// How well it is known: only `measured` figures may win a verdict.
+    /// The quality of the evidence: only `measured` figures may win a verdict.
     #[serde(default)]
     pub evidence: Evidence,
 }
 
 impl MethodReport {
-    /// Returns the ratio of the space that is given out, where it is known, else that of the bytes.
+    /// Returns the ratio of the allocated space, where it is known, else that of the bytes.
     pub fn space_ratio(&self) -> Estimate {
         self.allocated_ratio.unwrap_or(self.ratio)
     }
 }
 
-/// The evidence behind the numbers of a method on a class. Reports made before this field have no more than measured
-/// ones.
+/// The evidence behind the numbers of a method on a class. Reports made before this field have only measured ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// Measured on clusters enough to tell.
+    /// Measured on enough clusters.
     #[default]
     Measured,
-    /// Measured on fewer clusters than intervals are proved for. Or on so few that its ratio is off by more than a
-    /// tenth, and by more than that of any method that is measured on all clusters.
+    /// Measured on fewer clusters than intervals are proved for. Or the ratio is off by more than a tenth, and by more
+    /// than that of any method measured on all clusters.
     HardlyMeasured,
     /// Inferred from other methods and other data.
     Predicted,
@@ -230,7 +229,7 @@ pub struct EnergyReport {
     pub compress_j_per_gb: Estimate,
     /// Of decompressing.
     pub decompress_j_per_gb: Estimate,
-    /// Where the joules come from: a counter, or a model of the machine.
+    /// The source of the joules: a counter, or a model of the machine.
     pub source: String,
 }
 
@@ -243,9 +242,9 @@ pub struct VerdictReport {
     pub metric: String,
     /// The class, or `all`.
     pub class: String,
-    /// The best method; `store` where doing nothing is best.
+    /// The best method; `store` where storing raw is best.
     pub method: String,
-    /// The best method that compresses, which the break-even is about.
+    /// The best method that compresses; the break-even belongs to it.
     pub candidate: String,
     /// `pays`, `pays_above`, `pays_below`, `never`, or `undecided` where the band of `cost_ratio` has
     /// [`WORTH_WHILE`](crate::advise::verdict::WORTH_WHILE) inside it.
@@ -258,7 +257,7 @@ pub struct VerdictReport {
     pub low: Option<f64>,
     /// The upper end of its band.
     pub high: Option<f64>,
-    /// Where else the verdict flips: the quantity and its value.
+    /// Other turning points of the verdict: the quantity and its value.
     pub flips_at: Vec<Flip>,
     /// `serial` where stage times add, `overlapped` where the slowest stage decides.
     pub stages: String,
@@ -282,13 +281,13 @@ pub struct CacheReport {
     pub data_bytes: u64,
     /// Bytes of a buffer.
     pub buffer_bytes: u64,
-    /// How accesses spread, or the trace they were taken from.
+    /// The distribution of accesses, or the name of their trace.
     pub access: String,
     /// Accesses that were simulated and counted.
     pub accesses: u64,
     /// The time of a miss, in microseconds.
     pub miss_us: Estimate,
-    /// Of the cache that compresses nothing.
+    /// The hit ratio without compression.
     pub raw_hit_ratio: f64,
     /// Microseconds of an access there.
     pub raw_us_per_access: f64,
@@ -309,13 +308,13 @@ pub struct BestSplitReport {
     pub method: String,
     /// The share of memory for compressed buffers.
     pub compressed_share: f64,
-    /// Whether only blocks that were asked for again are compressed once the share is full.
+    /// Whether, once the share is full, only blocks that were asked for again are compressed.
     pub again: bool,
     /// Shares of the accesses.
     pub hit_ratio: f64,
     /// Accesses that decompressed a buffer.
     pub restored: f64,
-    /// Over the cost of compressing nothing, in the same memory.
+    /// Cost over that of the same memory without compression.
     pub cost_ratio: Estimate,
 }
 
@@ -356,7 +355,7 @@ pub struct Might {
     pub method: String,
     /// How well it is known.
     pub evidence: Evidence,
-    /// Its expected cost over the cost of storing raw.
+    /// Expected cost over the cost of storing raw.
     pub cost_ratio: Estimate,
 }
 
@@ -371,12 +370,12 @@ impl Evidence {
     }
 }
 
-/// A setting for a tool: the verdict over the methods it offers, in its own words.
+/// A setting for a tool: the verdict over its methods, in its own words.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SuggestionReport {
     /// The tool's name.
     pub tool: String,
-    /// The part of the tool's data that it is about.
+    /// The part of the tool's data that is meant.
     pub subject: String,
     /// The version from which the tool understands the settings.
     pub since: String,
@@ -384,7 +383,7 @@ pub struct SuggestionReport {
     pub metric: String,
     /// `compress`, `leave_off` or `undecided`.
     pub answer: String,
-    /// The best method that compresses, of those the tool offers.
+    /// The tool's best method that compresses.
     pub method: String,
     /// Raw over stored bytes of that method in the tool's blocks, or the nearest measured.
     pub ratio: Estimate,
@@ -399,7 +398,7 @@ pub struct SuggestionReport {
 /// The size of an archive of the small files, compressed as one, beside each of them compressed alone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SmallFilesReport {
-    /// How many there are, each below half a mebibyte.
+    /// The number of files, each below half a mebibyte.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -408,15 +407,15 @@ pub struct SmallFilesReport {
     /// `saves`, `saves_nothing`, or `undecided` where the band of `saved_share` holds both, or too few runs were
     /// measured.
     pub answer: String,
-    /// Bytes that are given out to them, each compressed alone.
+    /// Bytes allocated to them, each compressed alone.
     pub alone_bytes: f64,
     /// Bytes of the archive.
     pub archive_bytes: f64,
-    /// The saving of the archive against them, as a share of their size.
+    /// The saving of the archive against these bytes, as a share.
     pub saved_share: Estimate,
     /// To read one of them and decompress it, in microseconds.
     pub read_alone_us: f64,
-    /// The same of the archive as far as its middle, which one file's reader has to come by on the mean.
+    /// The same for the archive up to its middle, which a reader of one file has to pass on average.
     pub read_archived_us: f64,
     /// Runs of files that were measured, of about a mebibyte each.
     pub runs: u64,

@@ -1,10 +1,10 @@
 //! The sampler: draws clusters, sorts them into groups, measures methods on them in two phases.
 //!
-//! A glance at many clusters comes first: one method stores a window of each, so that the sample is spread over files
-//! before it is deep in one. Later measurements on few clusters lean on the glances at many. Cheap methods are measured
-//! on every cluster drawn. Slow ones are measured on a subsample, each about as often as the square root of its cost
-//! allows, and never for more than half of the time. Drawing stops when every interval that matters is narrow, when
-//! nothing is left, or when time is up. The state is always complete: a caller that stops early has an answer, with
+//! A glance at many clusters comes first: one method stores a window of each. So the sample spreads over files before
+//! it goes deep into one. Later measurements on few clusters use the glances at many. Cheap methods are measured on
+//! every cluster drawn. Slow ones are measured on a subsample, each about as often as the square root of its cost
+//! allows, and never for more than half of the time. Drawing stops when every important interval is narrow, when
+//! nothing is left, or when the time is up. The state is always complete: a caller that stops early has an answer, with
 //! wider intervals.
 
 use std::collections::BTreeMap;
@@ -33,18 +33,18 @@ pub use crate::advise::sample_options::{
 
 /// Bytes taken from a cluster for each small block size, contiguous.
 const WINDOW_BYTES: usize = 64 << 10;
-/// How often a cluster of each class is measured once more at the end, to see by how much another run would differ.
+/// How often a cluster of each class is measured once more at the end, to show the difference of another run.
 const REPEATS: usize = 8;
-/// Those times take at most this part of the time that there was for drawing.
+/// These repeats take at most this part of the time for drawing, one in so many.
 const REPEAT_TIME: u32 = 10;
-/// The share of those times that the band of seconds holds. On a loaded machine, with half of them, 10 of 45 pairs of
-/// advice on a folder of many kinds differed. With three quarters, and with all, none did. All of them made bands of a
-/// factor of 2 to 4.
+/// The share of the repeated times that the band of seconds holds. On a loaded machine, with half of them, 10 of 45
+/// pairs of advice on a folder of many kinds differed. With three quarters, and with all, none did. All of them made
+/// bands of a factor of 2 to 4.
 const REPEAT_SHARE: f64 = 0.75;
-/// With no more clusters than this, small blocks are cut from all of each.
+/// With at most this many clusters, small blocks are cut from all of each.
 const WHOLE_CLUSTERS_MAX: u64 = 64;
 
-/// The common property of the bytes of a group.
+/// The common property of a group's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// The data came with this label.
@@ -74,9 +74,9 @@ struct Observation {
 /// Why drawing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Everything was measured by every method.
+    /// All clusters were measured by every method.
     Complete,
-    /// Every ratio that matters is known as well as asked for.
+    /// Every important ratio has the requested precision.
     Precise,
     /// Time was up.
     Time,
@@ -101,23 +101,23 @@ struct Drawn {
     observations: Vec<Observation>,
 }
 
-/// The sample so far, and all that can be estimated from it.
+/// The sample so far, and the estimates from it.
 pub struct Sample {
     cells: Vec<Cell>,
     groups: Vec<Group>,
     drawn: Vec<Drawn>,
-    /// Of the first clusters of the order, whether they were drawn since or not.
+    /// The first clusters of the order, drawn or not.
     glances: Vec<Glance>,
     cluster_count: u64,
     population_bytes: u64,
-    /// Whether small blocks are cut from all of a cluster and not from a window in it.
+    /// Whether small blocks are cut from all of a cluster and not from a window of it.
     windows_are_whole: bool,
     /// Pieces that could not be read, or changed or vanished while being read.
     pub vanished_pieces: u64,
     /// Bytes of clusters drawn that could not be read.
     pub unread_bytes: u64,
-    /// By how much the same work on the same bytes took longer or shorter at the end than before, at least 1, for
-    /// each group.
+    /// The factors by which repeated work on the same bytes took longer or shorter at the end, at least 1, for each
+    /// group.
     repeat_factors: Vec<f64>,
     /// Wall time spent drawing and measuring.
     pub elapsed: Duration,
@@ -130,10 +130,10 @@ pub struct Sample {
 pub struct CellEstimate {
     /// Stored bytes per raw byte.
     pub stored_per_raw: Estimate,
-    /// Bytes given out per raw byte, page headers and allocation units counted.
+    /// Allocated bytes per raw byte, with page headers and allocation units.
     pub allocated_per_raw: Estimate,
-    /// Bytes given out to compressed files, each in whole allocation units, over those given out to them raw. In
-    /// smaller blocks than files', stored bytes per raw byte.
+    /// Bytes allocated to compressed files, each in whole allocation units, over those allocated to them raw. For
+    /// blocks smaller than files', stored bytes per raw byte.
     pub file_allocated_share: Estimate,
     /// Core-seconds per raw byte.
     pub encode_seconds_per_byte: Estimate,
@@ -148,7 +148,7 @@ impl Sample {
     /// cluster.
     ///
     /// # Errors
-    /// Only errors of a codec; files that cannot be read are counted and passed over.
+    /// Only errors of a codec; unreadable files are counted and skipped.
     pub fn draw(
         population: &Population,
         options: &SampleOptions,
@@ -184,14 +184,14 @@ impl Sample {
                 break;
             }
         }
-        // Everything drawn has its cheap methods; the rest of the time belongs to the slow ones.
+        // All drawn clusters have their cheap methods; the rest of the time belongs to the slow ones.
         while ended.is_none() {
             if sampler.complete() {
                 ended = Some(Ended::Complete);
             } else if sampler.drawn_complete() || sampler.slow_precise(options.precision) {
                 ended = Some(Ended::Precise);
             } else if !sampler.complete_one()? {
-                // All is measured that there is time for.
+                // Everything within the time is measured.
                 ended = Some(Ended::Time);
             } else {
                 ended = sampler.over(stop);
@@ -216,7 +216,7 @@ impl Sample {
         &self.cells
     }
 
-    /// Returns how many clusters were drawn, of how many.
+    /// Returns the drawn and the total clusters.
     pub fn clusters(&self) -> (usize, u64) {
         (self.drawn.len(), self.cluster_count)
     }
@@ -228,13 +228,13 @@ impl Sample {
             .sum()
     }
 
-    /// Returns the raw bytes read, glances at clusters that were not drawn included.
+    /// Returns the raw bytes read, with glances at clusters that were not drawn.
     pub fn read_bytes(&self) -> u64 {
         let glances = self.glances.iter().skip(self.drawn.len());
         self.raw_bytes() + glances.map(|glance| glance.raw_bytes).sum::<u64>()
     }
 
-    /// Returns by which factor the seconds of another run on the same bytes of a group may differ, at least 1.
+    /// Returns the factor by which the seconds of another run on the same bytes of a group may differ, at least 1.
     pub fn repeat_factor(&self, group: Option<usize>) -> f64 {
         let of = |group: usize| self.repeat_factors.get(group).copied().unwrap_or(1.0);
         let parts =
@@ -262,7 +262,7 @@ impl Sample {
         share.map(|share| share.min(1.0) * self.population_bytes as f64)
     }
 
-    /// Estimates the bytes that are given out to files of a group, raw: each in whole allocation units.
+    /// Estimates the bytes allocated to files of a group, raw: each in whole allocation units.
     pub fn file_allocated_bytes(&self, group: Option<usize>) -> f64 {
         let filled_up = Quotient {
             part: Quotient::FILES.whole,
@@ -279,9 +279,9 @@ impl Sample {
         factor * self.group_bytes(group).mean
     }
 
-    /// Estimates a cell for one group, or for all groups together. `None` until measured: for all groups, until
-    /// measured on every group that matters. Bytes that could not be read may be of any kind: they widen the intervals
-    /// of the stored bytes.
+    /// Estimates a cell for one group, or for all groups together. `None` until it is measured; for all groups, until
+    /// it is measured on every important group. Bytes that could not be read may be of any kind: they widen the
+    /// intervals of the stored bytes.
     pub fn estimate(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
         let unread = self.unread_bytes as f64;
         let share = unread / (unread + self.raw_bytes() as f64).max(1.0);
@@ -319,7 +319,7 @@ impl Sample {
     /// A method measured on every cluster drawn.
     fn cheap_estimate(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
         let counts = |of: Quotient| self.counts(group, cell, of);
-        // A window is one of many in a cluster, so the draws have no end.
+        // A window is one of many in a cluster, so the draws are unlimited.
         let file_block = self.cells[0].block_bytes;
         let whole = self.windows_are_whole || self.cells[cell].block_bytes == file_block;
         let clusters = if whole { self.cluster_count } else { u64::MAX };
@@ -416,7 +416,7 @@ impl Sample {
     }
 
     /// The stored bytes of a slow method over all groups: measured ones, and the rest by each group's line. Its errors
-    /// are those of the lines, and that of the clusters drawn, which holds how much of each group they happen to have.
+    /// are those of the lines, and that of the drawn clusters, which includes their random shares of each group.
     ///
     /// Source: Cochran, sections 12.2 and 12.6 (double sampling for stratification and regression).
     fn combined_stored(&self, cell: usize, of: Quotient) -> Option<Estimate> {
@@ -437,7 +437,7 @@ impl Sample {
             let level = self.counts(Some(group), auxiliary, of);
             let level = ratio_estimate(&level, self.cluster_count)?.mean;
             let clusters = (drawn as f64 * scale).round() as u64;
-            // Nothing is stored in less than nothing or more than its own bytes.
+            // Stored bytes lie between zero and the raw bytes.
             let known = line.map_or(1.0, |line| line.half_width(&pairs, level, clusters));
             let share = self.group_raw_bytes(group) as f64 / raw;
             squares += (share * known.min(1.0)).powi(2);
@@ -472,8 +472,8 @@ impl Sample {
             .sum()
     }
 
-    /// Returns the mean bytes of a group's blocks among those cut to at most `block_bytes`: less
-    /// than that where files are shorter. `None` where there are none.
+    /// Returns the mean bytes of a group's blocks that are cut to at most `block_bytes`: shorter where files are
+    /// shorter. `None` for no such block.
     pub fn mean_block_bytes(&self, group: usize, block_bytes: usize) -> Option<u64> {
         let cell = self
             .cells
@@ -486,7 +486,8 @@ impl Sample {
         all.raw_bytes.checked_div(all.blocks)
     }
 
-    /// Says whether enough was drawn of a group for a verdict: all of it, or clusters for which intervals are proved.
+    /// Returns whether enough of a group was drawn for a verdict: all of it, or clusters for which intervals are
+    /// proved.
     pub fn is_enough(&self, group: Option<usize>) -> bool {
         let bytes = self.drawn.iter().map(|drawn| {
             let of_group = in_group(&drawn.observations, group);
@@ -495,13 +496,13 @@ impl Sample {
         self.drawn.len() as u64 == self.cluster_count || effective_count(bytes) >= CLUSTERS_PROVED
     }
 
-    /// Clusters drawn that hold bytes of a group.
+    /// Drawn clusters with bytes of a group.
     fn clusters_of(&self, group: usize) -> usize {
         let holds = |drawn: &&Drawn| in_group(&drawn.observations, Some(group)).next().is_some();
         self.drawn.iter().filter(holds).count()
     }
 
-    /// Teaches a profile what was measured: one observation for each cluster, class and cell.
+    /// Adds the measurements to a profile: one observation for each cluster, class and cell.
     pub fn teach(&self, profile: &mut Profile) {
         for (_, observation) in self.observations() {
             let Group::Class(class) = self.groups[observation.group] else {
@@ -516,8 +517,8 @@ impl Sample {
         }
     }
 
-    /// Returns the cell whose method every cluster has and the slow methods lean on: the last cheap
-    /// one at the files' block size.
+    /// Returns the cell whose method every cluster has, and the auxiliary of slow methods: the last cheap one at the
+    /// files' block size.
     fn auxiliary_cell(&self) -> Option<usize> {
         self.cells
             .iter()
@@ -534,15 +535,15 @@ impl Sample {
         })
     }
 
-    /// One count for each cluster drawn: over the group's bytes in it on which the cell was measured.
+    /// One count for each drawn cluster: over its bytes of the group on which the cell was measured.
     fn counts(&self, group: Option<usize>, cell: usize, of: Quotient) -> Vec<Count> {
         let mut counts = Vec::with_capacity(self.drawn.len());
         for drawn in &self.drawn {
             let mut count = Count::default();
             for observation in in_group(&drawn.observations, group) {
                 if let Some(sums) = &observation.cells[cell] {
-                    // Small blocks are measured on a window: weigh it as the bytes it stands for.
-                    // Where they were cut from everything they stand for themselves.
+                    // Small blocks are measured on a window, which is weighted as the bytes it stands for. Blocks that
+                    // were cut from everything stand for themselves.
                     let weight = if self.windows_are_whole {
                         1.0
                     } else {
@@ -586,7 +587,7 @@ impl Sample {
     }
 }
 
-/// The quantity estimated of blocks: a part of a whole, summed over all.
+/// An estimated quantity of blocks: a part of a whole, summed over all.
 #[derive(Clone, Copy)]
 struct Quotient {
     part: fn(&Sums) -> f64,
@@ -611,8 +612,8 @@ impl Quotient {
     }
 }
 
-/// Bounds the interval of a sample too small to have one. The bound is the possible range (nothing is stored in more
-/// than its own bytes), and else a factor of ten, which stands for "not known".
+/// Bounds the interval of a sample too small to have one. The bound is the possible range (a block is never stored in
+/// more than its own bytes), or else a factor of ten, which stands for "not known".
 fn bounded(estimate: Estimate, most: f64) -> Estimate {
     let Estimate { mean, low, high } = estimate;
     Estimate {
@@ -624,18 +625,18 @@ fn bounded(estimate: Estimate, most: f64) -> Estimate {
 
 const UNKNOWN_FACTOR: f64 = 10.0;
 
-/// Takes into the mean of some times one more time of the same work; returns the factor by which that differs.
+/// Adds one more time of the same work to a mean of some times; returns the factor by which it differs.
 fn join(kept: &mut Sums, again: &Sums, times: usize) -> f64 {
     let seconds = |of: &Sums| of.encode_seconds + of.decode_seconds;
     let (before, now) = (seconds(kept), seconds(again));
     let weight = 1.0 / (times + 1) as f64;
     kept.encode_seconds += weight * (again.encode_seconds - kept.encode_seconds);
     kept.decode_seconds += weight * (again.decode_seconds - kept.decode_seconds);
-    // Where a clock stood still nothing is known.
+    // If a clock did not advance, nothing is known.
     (now / before).max(before / now).min(UNKNOWN_FACTOR)
 }
 
-/// Returns the factor that [`REPEAT_SHARE`] of them are within, 1 of none.
+/// Returns the factor that [`REPEAT_SHARE`] of them do not exceed, 1 for none.
 fn most_of(mut factors: Vec<f64>) -> f64 {
     factors.sort_by(f64::total_cmp);
     let at = (factors.len() as f64 * REPEAT_SHARE) as usize;
@@ -671,8 +672,8 @@ struct Sampler<'a> {
     spent: Vec<(f64, u64)>,
     /// Clusters of each group measured by each slow cell.
     measured: BTreeMap<(usize, usize), u64>,
-    /// Bytes of a cluster that small blocks are cut from, and where in it, 0 to 1. It is one place for all small cells,
-    /// so that they can be compared.
+    /// Bytes of a cluster from which small blocks are cut, and their place in it, 0 to 1. All small cells share one
+    /// place, so that they can be compared.
     window_bytes: usize,
     window_place: f64,
     /// Whether database pages are as long as the bytes that btrfs compresses at once.
@@ -728,20 +729,20 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Returns whether a cell is through before the time is up, if it takes as long as before. On a busy machine a slow
-    /// method takes seconds for a cluster.
+    /// Returns whether a cell can finish in time, if it takes as long as before. On a busy machine a slow method takes
+    /// seconds for a cluster.
     fn has_time_for(&self, cell: usize) -> bool {
         let (seconds, count) = self.spent[cell];
         let expected = Duration::from_secs_f64(seconds / count.max(1) as f64);
         self.budget.elapsed() + expected < self.budget.draw_until()
     }
 
-    /// Says whether everything was measured by every method.
+    /// Returns whether everything was measured by every method.
     fn complete(&self) -> bool {
         self.sample.drawn.len() as u64 == self.sample.cluster_count && self.drawn_complete()
     }
 
-    /// Says whether everything that was drawn was measured by every method.
+    /// Returns whether all drawn clusters were measured by every method.
     fn drawn_complete(&self) -> bool {
         self.sample.observations().all(|(_, observation)| {
             let cells = observation.cells.iter().zip(&self.sample.cells);
@@ -750,7 +751,7 @@ impl<'a> Sampler<'a> {
         })
     }
 
-    /// Says whether the cheap methods' ratios are known well enough; looked at now and then only.
+    /// Returns whether the cheap methods' ratios are precise enough; it is called only now and then.
     fn precise(&self, precision: f64) -> bool {
         let drawn = self.sample.drawn.len();
         drawn >= 128
@@ -761,7 +762,7 @@ impl<'a> Sampler<'a> {
     }
 
     fn slow_precise(&self, precision: f64) -> bool {
-        // Slow methods are seldom best and dear to measure: their ratios may be half as sure.
+        // Slow methods are seldom best and dear to measure, so their ratios may have twice the error.
         self.narrow(2.0 * precision, |cell| cell.slow)
     }
 
@@ -788,8 +789,8 @@ impl<'a> Sampler<'a> {
         true
     }
 
-    /// Reads one cluster and measures the cheap methods on it, then slow ones while their share of
-    /// the time lasts and nobody wants an answer.
+    /// Reads one cluster and measures the cheap methods on it. Then come slow ones, while their share of the time lasts
+    /// and nobody wants an answer.
     fn draw_cluster(&mut self, cluster: u64, stop: &AtomicBool) -> Result<()> {
         let blocks = self.read_cluster(cluster);
         let wanted: u64 = self.pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
@@ -863,7 +864,7 @@ impl<'a> Sampler<'a> {
                 }
             }
         }
-        // A cluster that could not be measured again (the file is gone) must not be asked for for ever.
+        // A cluster that could not be measured again (the file is gone) must not be requested for ever.
         for kept in &mut self.sample.drawn[position].observations {
             kept.cells[index].get_or_insert_with(Sums::default);
         }
@@ -889,7 +890,7 @@ impl<'a> Sampler<'a> {
             .cloned()
             .map(most_of)
             .collect();
-        // A cell without time for it differs as the worst of the others did, or nobody knows by how much.
+        // A cell without a repeat differs as the worst of the others did, or by an unknown factor.
         let untold = told
             .iter()
             .copied()
@@ -905,7 +906,7 @@ impl<'a> Sampler<'a> {
         let holds = |drawn: &Drawn| in_group(&drawn.observations, Some(group)).next().is_some();
         let positions = drawn.filter(|(_, drawn)| holds(drawn));
         let positions: Vec<usize> = positions.map(|(at, _)| at).take(REPEATS).collect();
-        // A file that changed meanwhile may have brought a group without draws.
+        // A changed file may have added a group without draws.
         if positions.is_empty() {
             return Ok(());
         }
@@ -925,7 +926,7 @@ impl<'a> Sampler<'a> {
             let mut kept = self.sample.drawn[position].observations.iter_mut();
             let kept = kept.find(|kept| kept.group == group);
             let kept = kept.and_then(|kept| kept.cells[index].as_mut());
-            // A file that is another one by now says nothing.
+            // A file that was replaced says nothing.
             let same = again
                 .zip(kept)
                 .filter(|(again, kept)| again.raw_bytes == kept.raw_bytes);
@@ -936,8 +937,8 @@ impl<'a> Sampler<'a> {
         Ok(())
     }
 
-    /// The half-width of a cell's ratio on all data, as a share of it. The rarer a cell without a ratio was measured,
-    /// the wider it is.
+    /// The half-width of a cell's ratio on all data, as a share of it. A cell without a ratio counts as wider the fewer
+    /// its measurements.
     fn width(&self, cell: usize) -> f64 {
         match self.sample.sampled(None, cell) {
             Some(CellEstimate { stored_per_raw, .. }) => {
@@ -947,8 +948,8 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// How little a slow cell deserves another measurement on a group. Counts in proportion to the group's share of the
-    /// bytes, over the square root of the cost, are optimal (Cochran, section 5.5).
+    /// Returns how little a slow cell deserves another measurement on a group. Counts in proportion to the group's
+    /// share of the bytes, over the square root of the cost, are optimal (Cochran, section 5.5).
     fn satiety(&self, cell: usize, group: usize) -> f64 {
         let (seconds, count) = self.spent[cell];
         let measured = self.measured.get(&(cell, group)).copied().unwrap_or(0);
@@ -957,7 +958,7 @@ impl<'a> Sampler<'a> {
         measured as f64 * (seconds / count.max(1) as f64).sqrt() / share.max(0.01)
     }
 
-    /// The slow cell to measure on the cluster at hand, if one is due.
+    /// Returns the slow cell to measure on the present cluster, if one is due.
     fn next_slow_cell(&self, observations: &[(Vec<usize>, Observation)]) -> Option<usize> {
         let (_, largest) = observations
             .iter()
@@ -968,7 +969,7 @@ impl<'a> Sampler<'a> {
                 self.satiety(*a, largest.group)
                     .total_cmp(&self.satiety(*b, largest.group))
             })?;
-        // The first answer comes first: no slow method before a few clusters were seen.
+        // The first answer comes first: no slow method runs before a few clusters.
         let begun = self.sample.drawn.len() >= 4 || self.sample.cluster_count < 4;
         (begun && self.budget.allows_slow()).then_some(next)
     }
@@ -981,7 +982,7 @@ impl<'a> Sampler<'a> {
     ) -> Result<()> {
         let cell = self.sample.cells[index];
         let begun = self.budget.elapsed();
-        // Pages that are as long lie each by itself.
+        // Pages of the same length lie alone.
         let is_extent = cell.block_bytes == EXTENT_BLOCK_BYTES && !self.has_long_pages;
         let window_min = match is_extent {
             true => EXTENT_RUN_BYTES,
@@ -1053,7 +1054,7 @@ impl<'a> Sampler<'a> {
         Ok(())
     }
 
-    /// Stores blocks by the last cheap method in the blocks of a glance. Nothing where there is no such method or no
+    /// Stores blocks by the last cheap method in the blocks of a glance. Returns nothing without such a method or any
     /// byte.
     fn measure_glance(&mut self, blocks: &[Block]) -> Result<Sums> {
         let cells = self.sample.cells.iter();
@@ -1072,7 +1073,7 @@ impl<'a> Sampler<'a> {
         self.bench.measure(cell.method, &slices)
     }
 
-    /// Reads the pieces of a cluster into the buffer, passing over what cannot be read.
+    /// Reads the pieces of a cluster into the buffer, and skips unreadable ones.
     fn read_cluster(&mut self, cluster: u64) -> Vec<Block> {
         self.population.pieces(cluster, &mut self.pieces);
         self.window_place = fastrand::Rng::with_seed(self.seed ^ (cluster << 1)).f64();
@@ -1182,7 +1183,7 @@ mod tests {
         let method = |text: &str| text.parse().expect("a method");
         SampleOptions {
             precision,
-            // No test hangs on how busy the machine is.
+            // No test depends on the load of the machine.
             time_limit: Duration::from_secs(100_000),
             block_bytes: 64 << 10,
             cheap: vec![method("lz4:1"), method("zstd:1")],
@@ -1267,7 +1268,7 @@ mod tests {
         assert!((bytes / written - 1.0).abs() < 1e-9, "{bytes}");
     }
 
-    /// Another time is taken into the mean of those before, and tells by how much a time differs.
+    /// A repeat is taken into the mean of the earlier times, and shows by how much a time differs.
     #[test]
     fn a_repeat_widens_by_what_it_differs() {
         let took = |seconds: f64| Sums {
@@ -1315,7 +1316,7 @@ mod tests {
         let folder = mixed_folder();
         let paths = [folder.path().to_path_buf()];
         let population = Population::walk(&paths, Duration::from_secs(30), 1).expect("a walk");
-        // The files of random bytes are half of the lost bytes, and nobody can know.
+        // Half of the lost bytes are files of random bytes, and nothing shows that.
         for index in [1, 2, 4, 5, 7, 8] {
             std::fs::remove_file(folder.path().join(format!("file{index}"))).expect("removed");
         }
@@ -1335,7 +1336,7 @@ mod tests {
         }
     }
 
-    /// Files of one kind each, large beside small: what four mebibytes tell of all of them.
+    /// Files of one kind each, large beside small: the evidence of four mebibytes on all of them.
     #[test]
     fn a_sample_is_spread_over_files_before_it_is_deep_in_one() {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -1401,7 +1402,7 @@ mod tests {
         assert_eq!(sample.mean_block_bytes(0, 4 << 10), Some(3000));
     }
 
-    /// A clock that goes on with every look at it, as on a machine where everything takes long.
+    /// The clock advances with every reading, as on a machine where everything takes long.
     #[test]
     fn a_sample_keeps_to_its_time_however_many_kinds_there_are() {
         let label = |kind: u64| -> &'static str { format!("kind {kind}").leak() };
@@ -1434,7 +1435,7 @@ mod tests {
         assert!(sample.groups().len() > 5, "{}", sample.groups().len());
         // Half of it is kept for the verdicts of a busy machine, and a tenth may go into measuring again.
         assert!(now.get() < 0.7 * 20.0, "{} s", now.get());
-        // Nobody knows how steady the machine is for kinds that were not measured again.
+        // The steadiness of the machine is unknown for kinds without a repeat.
         let factors = 0..sample.groups().len();
         assert!(
             factors

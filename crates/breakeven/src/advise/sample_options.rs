@@ -6,24 +6,24 @@ use std::time::Duration;
 use crate::advise::measure::Cell;
 use crate::codec::Method;
 
-/// The block sizes that are looked at besides the files' own: cache buffers and database pages.
+/// The block sizes in use besides the files' own: cache buffers and database pages.
 pub const CACHE_BLOCK_BYTES: usize = 8 << 10;
-/// The database pages that can be looked at, powers of two.
+/// The allowed database pages, powers of two.
 pub const PAGE_BYTES: RangeInclusive<usize> = 4 << 10..=128 << 10;
 /// The bytes that btrfs compresses at once.
 pub const EXTENT_BLOCK_BYTES: usize = 128 << 10;
-/// The bytes that btrfs gives to one thread to compress. Behind an extent that does not save a sector it leaves the
-/// rest of them raw.
+/// The bytes that btrfs gives to one thread to compress. If an extent does not save a sector, btrfs leaves the rest of
+/// these bytes raw.
 ///
 /// Source: Linux, fs/btrfs/inode.c, compress_file_range.
 pub const EXTENT_RUN_BYTES: usize = 512 << 10;
 
-/// Says whether database pages of this size can be looked at.
+/// Returns whether database pages of this size are allowed.
 pub fn is_page_size(bytes: usize) -> bool {
     bytes.is_power_of_two() && PAGE_BYTES.contains(&bytes)
 }
 
-/// The blocks of files and links that can be looked at.
+/// The allowed blocks of files and links.
 pub const BLOCK_BYTES: RangeInclusive<usize> = 4 << 10..=1 << 20;
 
 /// The data and the time of sampling.
@@ -33,19 +33,18 @@ pub struct SampleOptions {
     pub seed: u64,
     /// Time for drawing and measuring. Default 40 s.
     pub time_limit: Duration,
-    /// Drawing stops when the 95 % half-width of every ratio that matters is below this share of
-    /// it. Default 0.01.
+    /// Drawing stops when the 95 % half-width of every important ratio is below this share of it. Default 0.01.
     pub precision: f64,
     /// Blocks of files and links, 4 KiB to 1 MiB. Default 1 MiB.
     pub block_bytes: usize,
     /// Methods measured on every cluster.
     pub cheap: Vec<Method>,
-    /// Blocks in which cheap methods are measured besides, where they are smaller than files' own. Default those of
-    /// a cache, of small and usual database pages, and of btrfs.
+    /// Further blocks in which cheap methods are measured, if smaller than files' own. Default those of a cache, of
+    /// small and usual database pages, and of btrfs.
     pub small_block_bytes: Vec<usize>,
     /// Methods measured on a subsample, at the files' block size only.
     pub slow: Vec<Method>,
-    /// Space is given out in these steps where pages are stored. Default 4096.
+    /// The steps of allocated space where pages are stored. Default 4096.
     pub allocation_unit_bytes: u64,
 }
 

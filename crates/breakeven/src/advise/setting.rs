@@ -1,4 +1,4 @@
-//! The setting of an advice: machine, medium, link and prices, and the places they make.
+//! The setting of an advice: machine, medium, link and prices, and the places made of them.
 
 use crate::advise::report::{PricesReport, TermsReport};
 use crate::advise::sample::CACHE_BLOCK_BYTES;
@@ -24,7 +24,7 @@ const STREAM_DEPTH: u32 = 4;
 pub struct Setting {
     /// The machine.
     pub machine: Machine,
-    /// Its power when it works and when it does not.
+    /// Its power at work and at rest.
     pub power: PowerModel,
     /// Better sources of watts that could not be used, and the remedy.
     pub power_notes: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Setting {
     pub medium: Medium,
     /// The link that the data travels over.
     pub link: Medium,
-    /// The knowledge about this machine's codecs; advice adds to it.
+    /// The profile of this machine's codecs; advice adds to it.
     pub profile: Profile,
     /// Prices of energy, cores and bytes.
     pub prices: Prices,
@@ -67,8 +67,8 @@ impl Setting {
         latency.mean
     }
 
-    /// Returns the cost of seconds for a buffer cache before the medium, in seconds, joules or euros. Nothing for
-    /// space, which no access costs.
+    /// Returns the cost of seconds for a buffer cache before the medium, in seconds, joules or euros. `None` for space,
+    /// because an access has no cost in it.
     pub fn access_prices(&self, preference: Preference) -> Option<AccessPrices> {
         // The cache compresses and restores on the thread that waits.
         let metrics = self.metrics(&AdviseOptions::default(), 1, CACHE_BLOCK_BYTES as u64);
@@ -179,7 +179,7 @@ impl Setting {
         }
     }
 
-    /// The link, all threads compressing at one end and decompressing at the other, for data of some bytes.
+    /// The link for data of some bytes: all threads compress at one end and decompress at the other.
     pub(super) fn link(&self, options: &AdviseOptions, data_bytes: u64) -> Link {
         let rate = self.link_bytes_per_second();
         let watts = self.link.write.watts_above_idle.estimate.mean;
@@ -232,9 +232,9 @@ impl Setting {
 
     /// The cost of seconds and bytes in each metric, for blocks of `block_bytes`.
     ///
-    /// Time: the medium's second and the compressing threads' share of one. Energy: while anything
-    /// runs the machine idles along (Kothiyal's passive part), plus what the device and the cores
-    /// draw above that. Money: the cores' rent and all energy above idle, charges, and holding.
+    /// Time: the medium's second and the compressing threads' share of one. Energy: while anything runs the machine
+    /// idles (Kothiyal's passive part), and the device and the cores draw more above that. Money: the cores' rent and
+    /// all energy above idle, charges, and holding.
     fn metrics(&self, options: &AdviseOptions, threads: u32, block_bytes: u64) -> Metrics {
         let threads = f64::from(threads);
         let idle = self.power.idle_watts().0;
@@ -260,7 +260,7 @@ impl Setting {
                 core_second: core + idle / threads,
                 device_second: idle,
                 joule: 1.0,
-                // Capacity saved saves energy only if devices are really not powered: not counted.
+                // Saved capacity saves energy only if devices are really switched off, so it is not counted.
                 ..Weights::default()
             },
             money: Weights {
@@ -342,7 +342,7 @@ fn memory_bytes(options: &AdviseOptions, data_bytes: u64) -> u64 {
     options.memory_bytes.unwrap_or(data_bytes / 4).max(1)
 }
 
-/// How the report names the accesses of the buffer cache.
+/// Returns the report's name for the accesses of the buffer cache.
 pub(super) fn access_text(options: &AdviseOptions) -> String {
     match &options.trace {
         Some(trace) => trace.name.clone(),
@@ -359,14 +359,14 @@ fn stream(direction: Direction) -> Operation {
     }
 }
 
-/// The operations that a page's line is drawn through.
+/// The two operations that define a page's line.
 const PAGE_BYTES_SMALL: u64 = 4 << 10;
 const PAGE_BYTES_LARGE: u64 = 16 << 10;
 
-/// Returns what an operation on a page takes whatever its length, and for each byte.
+/// Returns the fixed time of an operation on a page, and its time for each byte.
 ///
-/// A figure that was not measured may be wrong by one factor for both lengths. Two that were measured are each wrong by
-/// themselves. A difference of a few microseconds may then be chance, and where it is, all of it may be fixed.
+/// A figure that was not measured may be wrong by one factor for both lengths. Two measured figures have independent
+/// errors. A difference of a few microseconds may then be chance, and all of the time may be fixed.
 fn page_line(small: &Figure, large: &Figure) -> (Estimate, Estimate) {
     let is_measured = small.source == Source::Measured && large.source == Source::Measured;
     let (small, large) = (small.estimate, large.estimate);
@@ -422,7 +422,7 @@ fn format(method: Method) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Two that were measured and may be one: all may be fixed, or most of it may grow.
+    /// Two measured figures that may be equal: all of the time may be fixed, or most of it may grow.
     #[test]
     fn a_pages_line_is_as_uncertain_as_its_two_points() {
         let measured = |low: f64, mean: f64, high: f64| Figure {
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!((byte.mean, byte.low), (0.0, 0.0));
         assert!(byte.high * 16384.0 > 0.5 * 43.0, "{byte:?}");
         assert!(fixed.low + byte.high * 4096.0 >= 43.0 - 1e-9, "{fixed:?}");
-        // Two that are far apart leave little to chance.
+        // Two figures far apart leave little to chance.
         let (fixed, byte) = page_line(&measured(40.0, 41.0, 42.0), &measured(76.0, 77.0, 78.0));
         assert!((byte.mean * 12288.0 - 36.0).abs() < 1e-9, "{byte:?}");
         assert!(byte.low > 0.9 * byte.mean && byte.high < 1.1 * byte.mean);

@@ -1,4 +1,4 @@
-//! Small files: what an archive of them takes, compressed as one, beside what each takes alone.
+//! Small files: the size of an archive of them, compressed as one, beside the size of each compressed alone.
 //!
 //! Files that lie side by side are laid out as `tar` does and compressed together. The same files are compressed one by
 //! one, each into whole units of the file system. Runs of about a cluster are drawn, as clusters are.
@@ -27,17 +27,17 @@ use crate::codec::Method;
 use crate::error::Result;
 use crate::units::Estimate;
 
-/// Bytes of an archive's records (POSIX, `pax`, ustar interchange format): a header is one, and contents are filled up
-/// to whole ones.
+/// Bytes of an archive's records (POSIX, `pax`, ustar interchange format): a header is one record, and contents are
+/// filled up to whole ones.
 const RECORD_BYTES: usize = 512;
-/// Where in a header its parts lie, by the same page.
+/// The places of a header's parts, by the same page.
 const NAME: Range<usize> = 0..100;
 const MODE: Range<usize> = 100..107;
 const LENGTH: Range<usize> = 124..135;
 const TIME: Range<usize> = 136..147;
 const CHECKSUM: Range<usize> = 148..156;
 const MAGIC: Range<usize> = 257..265;
-/// Less of the data than this is not worth a row of its own.
+/// A smaller share of the data is not worth a row of its own.
 const SHARE_MIN: f64 = 0.01;
 
 /// The measurements on runs of small files.
@@ -46,14 +46,14 @@ pub struct SmallFiles {
     files: u64,
     bytes: u64,
     run_count: u64,
-    /// Of each run: bytes given out to its files, each compressed alone, and bytes of its archive.
+    /// For each run: bytes allocated to its files, each compressed alone, and bytes of its archive.
     runs: Vec<Count>,
     alone: Sums,
     together: Sums,
 }
 
 impl SmallFiles {
-    /// Measures for a part of the available time. None where there are too few small files to ask, or no method.
+    /// Measures for a part of the available time. `None` for too few small files, or no method.
     ///
     /// # Errors
     /// Errors of a codec; files that cannot be read are passed over.
@@ -139,7 +139,7 @@ impl SmallFiles {
         Ok(())
     }
 
-    /// Returns the saving of an archive, as a share, and whether it is sure; nothing where no file could be read.
+    /// Returns the saving of an archive, as a share, and whether it is certain; `None` if no file could be read.
     fn saved(&self) -> Option<(Estimate, &'static str)> {
         let left = ratio_estimate(&self.runs, self.run_count)?;
         let saved = left.map(|left| 1.0 - left);
@@ -155,7 +155,7 @@ impl SmallFiles {
         Some((saved, answer))
     }
 
-    /// Draws up what is said of them; nothing where none could be read.
+    /// Draws up their part of the report; `None` if no file could be read.
     pub fn report(&self, setting: &Setting) -> Option<SmallFilesReport> {
         let (saved_share, answer) = self.saved()?;
         let scale = self.bytes as f64 / self.alone.raw_bytes as f64;
@@ -163,7 +163,7 @@ impl SmallFiles {
         let alone_bytes = self.alone.stored_bytes as f64 / self.alone.blocks as f64;
         let read_alone = setting.random_read_seconds(alone_bytes as u64)
             + self.alone.decode_seconds / self.alone.blocks as f64;
-        // As far as the middle: an archive that is one stream is read from its beginning.
+        // Up to the middle: an archive that is one stream is read from its beginning.
         let read_archived = 0.5
             * (archive_bytes / setting.read_bytes_per_second().mean
                 + scale * self.together.decode_seconds);
@@ -196,7 +196,7 @@ fn runs(files: &[u32], population: &Population) -> Vec<Range<usize>> {
     runs
 }
 
-/// Makes a header as `tar` does; of a long name it has the end.
+/// Makes a header as `tar` does; a long name is cut to its end.
 fn header(path: &Path, bytes: usize) -> [u8; RECORD_BYTES] {
     let mut header = [0; RECORD_BYTES];
     let name = path.as_os_str().as_bytes();
@@ -270,7 +270,7 @@ mod tests {
             "saves",
         );
         assert!(saved > 0.95, "{saved}");
-        // Units that are full of noise, which a header and a record for each make more of.
+        // Units full of noise, to which each header and record adds.
         let saved = check(
             &mut |random, _| (0..8192).map(|_| random.u8(..)).collect(),
             "saves_nothing",

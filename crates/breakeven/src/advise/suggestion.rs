@@ -1,9 +1,9 @@
-//! Suggested settings: what the verdicts mean in the words of the tools people have.
+//! Suggested settings: the verdicts in the words of the user's tools.
 //!
 //! Each tool offers some methods and not others, in blocks of its own. So its suggestion is a verdict of its own, over
-//! the measured methods that it offers, on its own task. A method counts as offered only where the tool runs the same
-//! codec: zlib's deflate is not that of libdeflate. An unmeasured codec (LZO, pglz, zle) is never suggested. The text
-//! is for people to read and try: nothing here is run.
+//! the measured methods that it offers, on its own task. A tool offers a method only if it runs the same codec: zlib's
+//! deflate is not that of libdeflate. An unmeasured codec (LZO, pglz, zle) is never suggested. The text is for people
+//! to read and try: nothing here is run.
 
 use crate::advise::report::SuggestionReport;
 use crate::advise::sample::{CACHE_BLOCK_BYTES, CellEstimate, EXTENT_BLOCK_BYTES, Sample};
@@ -25,7 +25,7 @@ struct Tool {
     note: &'static str,
 }
 
-/// The task of a tool on the data, as a place that verdicts know.
+/// The task of a tool on the data, as a place of the verdicts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Task {
     /// Whole files, written and read as streams.
@@ -40,7 +40,7 @@ enum Task {
     Lookups,
     /// Values of some KiB in database pages.
     Values,
-    /// A log that somebody waits for and that is read after an accident only.
+    /// A log that a client waits for, and that is read only after an accident.
     Log,
 }
 
@@ -114,7 +114,7 @@ const TOOLS: [Tool; 8] = [
     },
 ];
 
-/// Returns the settings for each tool, in the preferred metric. Tools without a measured method are passed over.
+/// Returns the settings for each tool, in the preferred metric. Tools without a measured method are skipped.
 pub fn suggestions(
     sample: &Sample,
     options: &AdviseOptions,
@@ -176,7 +176,7 @@ impl Asked<'_> {
         })
     }
 
-    /// The metric that judges it; `None` for space.
+    /// The metric of the tool's verdict; `None` for space.
     fn metric(&self, task: Task) -> Option<Metric> {
         match task {
             Task::Merges | Task::Log => Some(Metric::Time),
@@ -210,7 +210,7 @@ impl Asked<'_> {
         method_costs(self.sample, None, self.setting, block_bytes, stored).measured
     }
 
-    /// The blocks that a tool compresses alone.
+    /// The length of the blocks that a tool compresses alone.
     fn block_bytes(&self, task: Task) -> usize {
         let file = self.options.sample.block_bytes;
         match task {
@@ -221,7 +221,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Small blocks that lose much of the ratio may get part of it back from a dictionary.
+    /// A dictionary may give small blocks a part of their lost ratio back.
     fn dictionary(&self, method: Method, in_pages: &MethodCosts) -> Option<String> {
         let block_bytes = self.block_bytes(Task::Files);
         let stored = |estimate: &CellEstimate| estimate.stored_per_raw;
@@ -262,8 +262,8 @@ fn cheapest(place: &Place<'_>, metric: Metric, costs: &[MethodCosts]) -> Option<
     })
 }
 
-/// For users who want the least space at any cost. A block that does not shrink is stored raw, so trying never takes
-/// more of it.
+/// For users who want the least space at any cost. A block that does not shrink is stored raw, so a trial never takes
+/// more space.
 fn densest(costs: &[MethodCosts]) -> Option<Choice> {
     let best = costs
         .iter()
@@ -296,7 +296,7 @@ fn zstd_settings(method: Method, _: &AdviseOptions) -> Option<Vec<String>> {
 }
 
 /// btrfs(5), COMPRESSION: zstd levels 1 to 15. With `compress` and with the property, the kernel guesses from a few
-/// bytes of each extent whether to try at all. It gives a file up after its first extent that did not shrink.
+/// bytes of each extent whether to try it. It gives a file up after its first extent that does not shrink.
 /// `compress-force` tries every extent, as the measurement did.
 fn btrfs_settings(method: Method, _: &AdviseOptions) -> Option<Vec<String>> {
     match plain(method)? {

@@ -38,7 +38,7 @@ impl<'a> TimeBudget<'a> {
         Duration::from_secs_f64(((self.clock.now)() - self.begun).0.max(0.0))
     }
 
-    /// When drawing has to end. On a busy machine the verdicts wait for a core as long as measuring did.
+    /// The end of drawing. On a busy machine the verdicts wait for a core as long as measuring did.
     pub fn draw_until(&self) -> Duration {
         let measured = self.cheap_seconds + self.slow_seconds;
         let waited = (measured / self.core_seconds.max(1e-9) - 1.0).max(0.0);
@@ -46,7 +46,7 @@ impl<'a> TimeBudget<'a> {
         self.limit - reserved.min(self.limit / 2)
     }
 
-    /// Says whether slow methods may take more: as much as the cheap ones, or a head start.
+    /// Returns whether slow methods may take more time: as much as the cheap ones, or a head start.
     pub fn allows_slow(&self) -> bool {
         self.slow_seconds <= self.cheap_seconds.max(0.05 * self.limit.as_secs_f64())
     }

@@ -1,9 +1,9 @@
 //! A buffer cache that holds compressed buffers in a share of its memory.
 //!
-//! The cache's own simulation ([`crate::cache::predict`]) predicts the splits of the memory for the accesses in
-//! question. It does so at the means and at both corners of the methods' ratios on the data. It counts misses,
-//! restorations and compressions. The metric prices these, on one thread, as the cache does them while somebody waits.
-//! The verdict is at the best split; the break-even is the share of memory from which its method pays.
+//! The cache's own simulation ([`crate::cache::predict`]) predicts the splits of the memory for the given accesses. It
+//! does so at the means and at both corners of the methods' ratios on the data. It counts misses, restorations and
+//! compressions. The metric prices these, on one thread, because the cache does them while a client waits. The verdict
+//! is at the best split; the break-even is the share of memory from which its method pays.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ use crate::error::Result;
 use crate::model::Outcome;
 use crate::units::Estimate;
 
-/// Shares of memory that are tried for compressed buffers.
+/// Simulated shares of memory for compressed buffers.
 const SHARES: [f64; 7] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95];
 /// Methods that are simulated together.
 const METHODS_AT_ONCE: usize = 4;
-/// Kinds of buffers that are kept apart.
+/// The most kinds of buffers that are kept apart.
 const KINDS_MAX: usize = 8;
-/// Halvings of the part of the keys that is simulated first where time is short. A sixteenth takes little beside the
-/// whole, and shows the time of the whole.
+/// Halvings of the part of the keys that is simulated first when time is short. A sixteenth takes little beside the
+/// whole, and shows how long the whole takes.
 const HALVINGS_MAX: i32 = 4;
 
 /// A buffer cache in front of a medium.
@@ -70,13 +70,13 @@ pub struct Outlook<'a> {
     /// Without compression the result is the same for any ratios of the methods.
     raw: Predicted,
     splits: Vec<Split>,
-    /// Whether there was time for a part of the keys only.
+    /// Whether only a part of the keys was simulated, for want of time.
     pub is_cut: bool,
 }
 
 impl<'a> Cache<'a> {
-    /// Simulates all splits with these methods, in the time that there is; none where nothing is missed, or no method
-    /// compresses. Where time is short fewer keys are simulated, and the bands are wider.
+    /// Simulates all splits with these methods, in the available time; `None` if nothing is missed, or no method
+    /// compresses. With less time, fewer keys are simulated, and the bands are wider.
     ///
     /// # Errors
     ///
@@ -137,8 +137,8 @@ impl<'a> Cache<'a> {
         })
     }
 
-    /// Simulates all cases, at once where the system gives threads: on a busy machine three of them wait no longer than
-    /// one.
+    /// Simulates all cases, at the same time if the system gives threads: on a busy machine three of them wait no
+    /// longer than one.
     fn simulate_all(
         &self,
         methods: &[(usize, MethodCosts)],
@@ -193,15 +193,14 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// How often the keys are halved for a simulation that takes no more than `time`, where the first part of them `took`
-/// so long.
+/// Returns how often to halve the keys for a simulation of at most `time`, if the first part of them `took` so long.
 fn halvings_within(time: Duration, took: Duration) -> i32 {
     let takes = |halvings: &i32| took * (1 << (HALVINGS_MAX - halvings));
     let fits = (0..HALVINGS_MAX).find(|halvings| takes(halvings) <= time);
     fits.unwrap_or(HALVINGS_MAX)
 }
 
-/// The largest kinds, and one of all that are left.
+/// The largest kinds, and one kind for all the rest.
 fn joined(kinds: &[Kind]) -> Vec<Kind> {
     let mut kinds = kinds.to_vec();
     kinds.sort_by(|one, other| other.share.total_cmp(&one.share));
@@ -310,7 +309,7 @@ impl<'a> Outlook<'a> {
         Some(report(&subject, weighed, flip.into_iter().collect()))
     }
 
-    /// The share of memory from which a split's method and admission pay, between those simulated.
+    /// The share of memory from which a split's method and admission pay, between the simulated shares.
     fn outcome(&self, metric: Metric, split: &Split, case: Case) -> Outcome {
         let alike = self.splits.iter().filter(|other| {
             other.method == split.method && other.arm.admits_once == split.arm.admits_once
@@ -358,7 +357,7 @@ impl<'a> Outlook<'a> {
         })
     }
 
-    /// Returns what was simulated, in time, and the best split in each metric.
+    /// Returns the simulated splits, in time, and the best split in each metric.
     pub fn report(&self, access: &str) -> CacheReport {
         let us = |events: &Events, costs: &MethodCosts, case| {
             let seconds = self.cost(Quantity::Time, costs, case, events);

@@ -1,4 +1,5 @@
-//! A link that data travels over: stages overlap, so the slowest decides, beside a block in each of the others.
+//! A link that data travels over: stages overlap, so the slowest decides, with the time of a block in each of the
+//! others.
 //!
 //! The break-even is the link's speed (Hirsch 2017, section 3.2.2). The block's time and the processors' other work are
 //! this project's (`docs/model.md` section 5).
@@ -31,7 +32,7 @@ pub struct Link {
     pub processors: f64,
     /// A block's share of the travelling bytes.
     pub block_share: f64,
-    /// In time only the link's second counts: cores and devices work meanwhile.
+    /// In time only the link's second counts: cores and devices work during it.
     pub metrics: Metrics,
 }
 
@@ -79,7 +80,7 @@ impl Link {
             .transfer_time(1.0, link, self.one_block(costs, case))
             .0;
         let stored = case.cost(costs.stored);
-        // Time runs for the slowest stage; what works beside it is paid for as it works.
+        // Time counts for the slowest stage; work beside it is paid for as well.
         let of = |quantity: Quantity| {
             let weights = self.metrics.weights(quantity);
             let moved = |seconds: f64, bytes: f64| {
@@ -150,7 +151,7 @@ impl Link {
     }
 
     /// The link speed below which a method pays. In time this has a closed form. In the other metrics the saving falls
-    /// as the link gets faster, so its zero is found by halving.
+    /// as the link gets faster, so bisection finds its zero.
     fn break_even(&self, metric: Metric, costs: &MethodCosts, case: Case) -> Outcome {
         if metric == Metric::Time {
             let one = self.one_block(costs, case);

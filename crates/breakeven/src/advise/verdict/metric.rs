@@ -35,7 +35,7 @@ impl Metric {
         }
     }
 
-    /// The quantity that stands for it where only one can; of energy-delay the stricter one.
+    /// The quantity that represents it where there is room for one; for energy-delay the stricter one.
     pub(super) fn leading(self) -> Quantity {
         match self {
             Metric::Time => Quantity::Time,
@@ -65,7 +65,7 @@ pub(super) enum Quantity {
     Money,
 }
 
-/// How a quantity weighs what a task takes.
+/// The weights that a quantity gives to the parts of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weights {
     /// Cost of one second in which the medium works.

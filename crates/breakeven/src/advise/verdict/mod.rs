@@ -1,9 +1,8 @@
-//! The verdicts: at each place and in each metric, the best method and where that changes.
+//! The verdicts: the best method at each place and in each metric, and its turning points.
 //!
-//! Everything is per raw byte. A metric weighs the seconds in which a medium works, the core-seconds and the bytes of
-//! each task. Uncertain inputs are tried in three cases: the means, and the two corners at which compressing looks
-//! worst and best. One medium serves both sides of a comparison and one figure of watts prices both, so these are
-//! varied together.
+//! Everything is per raw byte. A metric weights the medium's seconds, the core-seconds and the bytes of each task.
+//! Uncertain inputs take three cases: the means, and the two corners at which compressing looks worst and best. One
+//! medium serves both sides of a comparison and one figure of watts prices both, so these vary together.
 //!
 //! Pure: sees no bytes, no clock, no medium; the caller hands in costs, rates and weights.
 
@@ -49,7 +48,7 @@ pub struct MethodCosts {
 pub struct Work {
     /// Seconds of a core of the host.
     pub core_seconds: Estimate,
-    /// Seconds of a device beside the processor, which nobody uses in parallel.
+    /// Seconds of a device beside the processor, which is not used in parallel.
     pub device_seconds: f64,
     /// Joules of that device.
     pub device_joules: f64,
@@ -109,16 +108,16 @@ impl Case {
     }
 }
 
-/// The best compressing method somewhere, with its outcomes, its cost over raw's in all cases, and its rivals.
+/// The best compressing method at a place, with its outcomes, its cost over raw's in all cases, and its rivals.
 struct Weighed {
     /// The best compressing method.
     candidate: Method,
-    /// The decision: it, or storing raw.
+    /// The decision: this method, or storing raw.
     method: Method,
     /// Outcomes at the means, the worst and the best corner.
     outcomes: [Outcome; 3],
-    /// Cost over raw's: at the means and the value asked about, with the band of all cases over all
-    /// the range asked about.
+    /// Cost over raw's: at the means and the requested value, with the band of all cases over the whole requested
+    /// range.
     cost_ratio: Estimate,
     rivals: Vec<Rival>,
 }
@@ -134,9 +133,9 @@ struct Subject<'a> {
     unit_scale: f64,
 }
 
-/// Words a verdict. Where the choice flips inside the band of the cost it is undecided, whether by an error or by the
-/// range asked about. A verdict undecided over all values may still be clear for those. A method that pays by less than
-/// is worth its while is not chosen, so it is a no as well.
+/// Words a verdict. It is undecided if the choice flips inside the band of the cost, from an error or within the
+/// requested range. A verdict that is undecided over all values may still be clear for the requested ones. A method
+/// that pays by less than the least worthwhile gain is not chosen, so that is a no as well.
 fn report(subject: &Subject<'_>, weighed: Weighed, flips_at: Vec<Flip>) -> VerdictReport {
     let [mean, worst, best] = weighed.outcomes;
     let verdict = Verdict::over(mean, [worst, best]);
@@ -168,7 +167,7 @@ fn report(subject: &Subject<'_>, weighed: Weighed, flips_at: Vec<Flip>) -> Verdi
     }
 }
 
-/// Returns the band of the best method's cost over raw's, and of those whose bands begin before it ends. Any of them
+/// Returns the band of the best method's cost over raw's, and the methods whose bands begin before it ends. Any of them
 /// may be the best.
 fn rivals(
     methods: &[MethodCosts],
@@ -189,10 +188,10 @@ fn rivals(
     Some((cost_ratio, rivals.collect()))
 }
 
-/// A method whose cost is not below this share of storing raw is not worth its while.
+/// A method must cost less than this share of storing raw to be worthwhile.
 pub const WORTH_WHILE: f64 = 0.99;
 
-/// The methods of a verdict before the chooser. The sample gives their costs, and the place alone adds to them.
+/// The methods of a verdict before the chooser. The sample gives their costs, and only the place adds to them.
 struct Choosing<'a> {
     methods: &'a [MethodCosts],
     chooser: RefCell<Chooser>,
@@ -217,8 +216,8 @@ impl<'a> Choosing<'a> {
         }
     }
 
-    /// Decides by the costs over raw's at one corner of the prices: the compressing method of least cost, and the
-    /// decision for or against it.
+    /// Decides by the costs over raw's at one corner of the prices: returns the compressing method of least cost, and
+    /// the decision for or against it.
     fn decide(
         &self,
         cost_ratio: impl Fn(&MethodCosts) -> f64,
@@ -236,8 +235,8 @@ impl<'a> Choosing<'a> {
     }
 }
 
-/// Looks from `start` in steps of `step` for where the key of `look` changes, at most a factor of `reach` away. Returns
-/// the place to one part in a thousand, and the result beyond it.
+/// Searches from `start` in steps of `step` for a change of the key of `look`, at most a factor of `reach` away.
+/// Returns the place to one part in a thousand, and the result beyond it.
 fn turn<Key: PartialEq, Found: Copy>(
     start: f64,
     step: f64,
@@ -254,7 +253,7 @@ fn turn<Key: PartialEq, Found: Copy>(
         }
         found = look(outside)?;
     }
-    // A step is at most a doubling either way: what is left of it is less than one part in a thousand.
+    // A step is at most a doubling in either direction, and the rest of it is less than one part in a thousand.
     let at = |share: f64| inside * (outside / inside).powf(share);
     let mut is_known = true;
     let turned = bisect(0.0..1.0, 10, |share| match look(at(share)) {
@@ -271,7 +270,7 @@ fn turn<Key: PartialEq, Found: Copy>(
     is_known.then(|| (at(turned.end), found.1))
 }
 
-/// The answer as the report spells it.
+/// The report's word for the answer.
 pub fn answer_text(answer: Answer) -> &'static str {
     match answer {
         Answer::Pays => "pays",
@@ -369,13 +368,13 @@ mod tests {
 
     #[test]
     fn a_verdict_inside_the_error_is_undecided() {
-        // At this rate the write's loss is the read's gain to within the medium's band.
+        // At this rate the write's loss equals the read's gain, to within the medium's band.
         let break_even = 500e6 * 0.5 / (1.0 + 500e6 / 2e9) * 2.0;
         check_file(break_even, 1.0, Metric::Time, ("store", "undecided"));
     }
 
-    /// Asserts that a verdict and the band of the cost printed beside it agree. Returns whether it pays, does not, or
-    /// is undecided.
+    /// Asserts that a verdict and the band of the cost printed beside it agree. Returns whether it pays, does not pay,
+    /// or is undecided.
     #[track_caller]
     fn check_agrees(verdict: &VerdictReport) -> usize {
         let Estimate { mean, low, high } = verdict.cost_ratio;
@@ -458,7 +457,7 @@ mod tests {
         assert_eq!(found, expected(&["zstd:1"]));
         let found = rivals(file(1e9, 3.0).verdict(Metric::Time, "all", &methods));
         assert_eq!(found, expected(&[]));
-        // The time of the link is sure, that of the cores is not.
+        // The time of the link is certain, that of the cores is not.
         let found = rivals(link(780e6).verdict(Metric::Time, "all", &methods));
         assert_eq!(found, expected(&["zstd:1"]));
     }
@@ -486,7 +485,7 @@ mod tests {
 
     #[test]
     fn what_saves_next_to_nothing_is_a_no_and_not_undecided() {
-        // Noise: kept for so long that the space decides, and there is none to save.
+        // Noise, kept so long that the space decides; and there is none to save.
         let mut place = file(100e6, 3.0);
         place.metrics.money.byte_written = 1e-6;
         for stored in [1.0, 0.9999, 0.995] {
@@ -556,7 +555,7 @@ mod tests {
         );
         assert!((verdict.break_even.expect("a speed") / 1000.0 - 1.0).abs() < 1e-9);
         assert_eq!(verdict.stages, "overlapped");
-        // Two threads compress 1 GB/s: the link is then no bottleneck and time is saved in half.
+        // Two threads compress 1 GB/s: the link is then no bottleneck, and half of the time is saved.
         assert!((verdict.cost_ratio.mean - 0.5).abs() < 1e-9);
         let verdict = link(5e9)
             .verdict(Metric::Time, "all", &[fast()])
@@ -571,9 +570,9 @@ mod tests {
             let verdict = link.verdict(Metric::Time, "all", &[fast()]);
             verdict.and_then(|it| it.break_even).expect("a speed")
         };
-        // With no processor beside those that compress, reading and copying take their time: 2.55 ns for 2.
+        // With no further processor, reading and copying take their own time: 2.55 ns for 2.
         assert!((at(2.0, 0.0) / 784.3 - 1.0).abs() < 1e-3);
-        // A tenth of the bytes is sent and decompressed, by 0.5 ns a byte, when all is compressed.
+        // When all is compressed, a tenth of the bytes is still to be sent and decompressed, by 0.5 ns a byte.
         assert!((at(4.0, 0.1) / (0.95e3 / 1.05) - 1.0).abs() < 1e-3);
         let verdict = link(100e6)
             .verdict(Metric::Energy, "all", &[fast()])
@@ -635,7 +634,7 @@ mod tests {
 
     #[test]
     fn a_cache_is_undecided_where_its_band_flips() {
-        // Buffers that may shrink by half, or hardly.
+        // Buffers that may shrink by half, or hardly at all.
         let stored = [Estimate {
             mean: 0.6,
             low: 0.3,

@@ -1,7 +1,7 @@
 //! A place that is written once and read several times: a file at rest, database pages.
 //!
-//! Four tasks of a raw byte (Kothiyal's plain-write, compress-write, plain-read, decompress-read)
-//! in each metric; stages add. The break-even is in reads per write.
+//! A raw byte has four tasks in each metric (Kothiyal's plain-write, compress-write, plain-read, decompress-read);
+//! stages add. The break-even is in reads per write.
 
 use super::{
     Case, Choosing, MethodCosts, Metric, Metrics, Quantity, Subject, Weighed, report, rivals, turn,
@@ -14,8 +14,8 @@ use crate::units::Estimate;
 /// The times of the medium of a place for a raw byte.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaceTimes {
-    /// Seconds of every write that do not depend on the bytes, per raw byte of a block. The less of its time that is,
-    /// the better for compressing.
+    /// Seconds of every write that do not depend on the bytes, per raw byte of a block. Compressing looks better, the
+    /// smaller this part of the write's time is.
     pub write_fixed: Estimate,
     /// Seconds for each byte written.
     pub write_byte: Estimate,
@@ -25,7 +25,7 @@ pub struct PlaceTimes {
     pub read_byte: Estimate,
 }
 
-/// One place, with all that is needed to weigh any method there.
+/// One place, with all inputs to weigh any method there.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// Its name in reports.
@@ -34,7 +34,7 @@ pub struct Place<'a> {
     pub times: PlaceTimes,
     /// The costs of seconds, joules and bytes there.
     pub metrics: Metrics,
-    /// How often what is written once is read.
+    /// Reads for each write.
     pub reads_per_write: Estimate,
 }
 
@@ -118,7 +118,7 @@ impl Place<'_> {
         let ratio = |costs: &MethodCosts| self.cost_ratio(metric, costs, Case::Means, mean);
         let choosing = Choosing::among(methods);
         let (costs, decision) = choosing.decide(ratio)?;
-        // The number asked about as well: energy-delay may have its least or its most between the ends.
+        // The requested number as well: energy-delay may have its minimum or its maximum between the ends.
         let band = |costs: &MethodCosts| {
             let band = [low, mean, high].map(|reads| {
                 [Case::Worst, Case::Best].map(|case| self.cost_ratio(metric, costs, case, reads))
@@ -171,7 +171,7 @@ impl Place<'_> {
         let slower = at_speed(1.0)? == Method::STORE;
         let (value, then) = turn(1.0, if slower { 1.0 / 1.25 } else { 1.25 }, 1e3, |speed| {
             let method = at_speed(speed)?;
-            // Among compressing methods the choice moves all the time; here only in or out counts.
+            // Between compressing methods the choice always moves; only the change from or to storing raw counts here.
             Some((method == Method::STORE, method))
         })?;
         Some(Flip {
@@ -196,7 +196,7 @@ impl Place<'_> {
     }
 }
 
-/// Folds an outcome with two break-evens into the one that bounds the reads asked about.
+/// Reduces an outcome with two break-evens to the one next to the requested reads.
 fn single(outcome: WorkOutcome, reads: f64) -> Outcome {
     match outcome {
         WorkOutcome::Always => Outcome::Always,
