@@ -1,4 +1,4 @@
-//! Forgetting snapshots, and collecting what no snapshot needs.
+//! Forgetting snapshots, and collecting the packs that no snapshot needs.
 //!
 //! Collecting marks from the folders of all live snapshots. Live chunks move in the order of the marking: a pack's
 //! frames lie in a drawn order, and neighbours compress better together. A pack without a live chunk is doomed. So is a

@@ -262,8 +262,8 @@ impl Chunks {
         self.each_chunk_there(index, id, &|id| index.has_chunk(id), take)
     }
 
-    /// Hands out the parts of a content that is a list, in order, each with its length: chunks by their identities, and
-    /// zeros as [`Id::NONE`]. A missing chunk is an error.
+    /// Hands out the parts of a content that is a list, in order, each with its length. Chunks come by their
+    /// identities, and zeros as [`Id::NONE`]. A missing chunk is an error.
     pub(super) fn each_extent(
         &mut self,
         index: &Index,

@@ -3,7 +3,7 @@
 //! They are a hundredth of a vault's bytes, and name all the rest: without a copy one flipped bit in a folder loses a
 //! tree. A copy has the same bytes. Where one of the two is damaged, the other is read and the damage noted.
 //!
-//! Promises: the copy of a pack is durable before any index lists the pack, and the copy of a record only when the
+//! Promises: the copy of a pack is durable before any index lists the pack. The copy of a record is put only when the
 //! record is the vault's.
 
 use std::collections::BTreeSet;
@@ -174,7 +174,7 @@ impl Vault {
     }
 
     /// Puts damaged objects again as their copies are, and damaged copies; returns how many. The record of an epoch is
-    /// put again only where a newer state lists it: otherwise an older one would be the vault's state for a moment.
+    /// put again only where a newer state lists it. Otherwise an older one would be the vault's state for a moment.
     pub(super) fn mend(&self, damages: &[Damage]) -> Result<u64> {
         let mut mended = 0;
         for damage in damages {

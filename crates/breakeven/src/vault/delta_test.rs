@@ -174,7 +174,7 @@ fn a_collection_keeps_what_deltas_are_of() {
     assert_eq!(vault.index(u64::MAX).unwrap().chunk_count(), 0);
 }
 
-/// Each of two processes stores as a delta what the other stores plain.
+/// Each of two processes stores as a delta a content that the other stores plain.
 #[test]
 fn two_who_add_at_once_may_have_each_others_bases() {
     let mut random = crate::testing::seeded("at once", 4);
@@ -341,9 +341,9 @@ impl HostileFrame {
     }
 }
 
-/// Returns frames that no honest writer makes: deltas of themselves, of each other, of deltas, of a list, of a missing
-/// chunk, and of more than a reader takes. Others are listed as another kind than they are. `plain` is an existing
-/// chunk.
+/// Returns frames that no honest writer makes. They are deltas of themselves, of each other, of deltas, of a list, of a
+/// missing chunk, and of more than a reader accepts. Others are listed as another kind than they are. `plain` is an
+/// existing chunk.
 fn hostile_frames(writer: &Writer<'_>, plain: &[u8], list: Id) -> Vec<HostileFrame> {
     let mut random = crate::testing::seeded("hostile deltas", 6);
     let id_of = |bytes: &[u8]| writer.vault().keys.id(bytes);

@@ -127,8 +127,7 @@ pub trait FarEnd: Send + Sync {
         false
     }
 
-    /// Makes the names in a folder durable, since the process that put them may not have done it; for the holder of the
-    /// turn.
+    /// Makes the names in a folder durable, for the holder of the turn: the process that put them may not have done it.
     ///
     /// # Errors
     /// Those of the medium.

@@ -1,6 +1,6 @@
 //! Where chunks lie: identity to pack, frame and place in the frame.
 //!
-//! Promises: at most 32 bytes of memory a chunk, slack counted, at 10,000 chunks or more, and no more than the given
+//! Promises: at most 32 bytes of memory a chunk, slack counted, at 10,000 chunks or more. Never more than the given
 //! cap. Chunks known for long lie in one sorted table of 24 bytes each, found by interpolation, since identities are
 //! evenly spread. Newer chunks lie in a hash table of at most 1/16 as many, until both are merged. A frame costs 16
 //! bytes more, which full frames share among some 16 chunks.

@@ -1,9 +1,9 @@
 //! Lost and found: contents to which no snapshot leads any more, where folders or records of snapshots are lost.
 //!
 //! A lost folder hides all below it, and a lost record a whole tree. Their contents lie in whole packs, and a
-//! collection would take them for dead. They are put into a snapshot of their own: folders that no other names, whole
-//! contents, and chunks, each a small file or a part of one. Contents that were forgotten and not yet collected look
-//! the same, and are found as well.
+//! collection would take them for dead. They are put into a snapshot of their own. It has the folders that no other
+//! names, whole contents, and chunks: small files or parts of files. Contents that were forgotten and not yet collected
+//! look the same, and are found as well.
 //!
 //! Promises: found contents can be restored, and none of them is removed from its place. Memory: two bits for each
 //! chunk, and an entry for each content found.

@@ -606,8 +606,8 @@ impl Vault {
         Ok(snapshots)
     }
 
-    /// Returns the damage that was met and got around since the vault was opened: a copy was read, footers of packs
-    /// replaced an index, a snapshot was left out.
+    /// Returns the damage that was met and got around since the vault was opened. A copy was read, footers of packs
+    /// replaced an index, or a snapshot was left out.
     pub fn damages(&self) -> Vec<Damage> {
         self.damages.damages()
     }

@@ -1,7 +1,7 @@
 //! The far end of a vault in a store of objects that answers requests: Amazon's S3 and stores with its protocol.
 //!
 //! A door makes the requests ([`Requests`]), each once. A failed request is made again here, after waits that double. A
-//! put whose answer was lost may have been carried out. Where a name is taken, the object there is read; equal bytes
+//! put whose answer was lost may have been carried out. Where a name is taken, the object there is read. Equal bytes
 //! are its own, since no two objects of a vault are alike.
 //!
 //! **The turn** is a lease, since such a store keeps no locks. The newest `locks/turn/<number>` names its holder, or

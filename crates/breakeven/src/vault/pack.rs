@@ -396,8 +396,8 @@ fn pad(bytes: &mut Vec<u8>) {
 }
 
 /// Returns the least length of Padme's that is no shorter. At most an eighth is added, and to a megabyte 1.6 % on
-/// average (Nikitin and others, "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs", PETS
-/// 2019, algorithm 1).
+/// average. Source: Nikitin and others, "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs",
+/// PETS 2019, algorithm 1.
 pub(super) fn padded_bytes(length: usize) -> usize {
     let exponent = length.ilog2();
     let kept_bits = exponent.max(1).ilog2() + 1;

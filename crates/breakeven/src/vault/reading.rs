@@ -1,7 +1,7 @@
 //! The content of a file that others may change meanwhile.
 //!
 //! Promises: no more is read than the file's length when it was opened, so the read of a growing file ends. A stated
-//! length is never relied on: the file may be shorter or longer when it is read, and files that the system makes up
+//! length is never relied on. The file may be shorter or longer when it is read, and files that the system makes up
 //! have none.
 
 use std::fs::File;

@@ -119,7 +119,7 @@ impl Vault {
         };
         let mut damages = self.verify(pool, reading, progress)?.damages;
         if damages.is_empty() {
-            // The next add would take one that no snapshot needs for whole.
+            // The next add would believe that a broken list without a snapshot is whole.
             let broken = self.broken_lists(&self.index(options.index_bytes_max)?)?;
             if broken.is_empty() {
                 return Ok(Repaired::default());

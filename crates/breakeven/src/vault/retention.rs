@@ -1,5 +1,5 @@
-//! Which snapshots are meant, and which a rule keeps: the last of each hour, day, week, month and year, young ones, and
-//! tagged ones.
+//! Which snapshots are meant, and which a rule keeps. Rules keep the last of each hour, day, week, month and year,
+//! young snapshots, and tagged ones.
 //!
 //! Pure: the caller gives times, and the wall clock's distance from UTC at each. Hours and days are those of that
 //! clock, and weeks begin on Monday. The hour that a clock shows twice in autumn counts as two hours.
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::Snapshot;
 
-/// Which snapshots are kept. A count of 0 keeps nothing, and a rule of nothing keeps everything.
+/// The rules that choose which snapshots stay. A count of 0 keeps nothing, and a rule of nothing keeps everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// The newest so many. Default 0.

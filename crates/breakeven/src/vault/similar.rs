@@ -136,7 +136,7 @@ impl SketchTable {
         }
     }
 
-    /// Notes the place of a chunk, before that of older similar ones.
+    /// Notes the place of a chunk, in place of older similar ones.
     pub(super) fn insert(&mut self, sketch: Sketch, place: BasePlace) {
         for number in sketch.0 {
             if self.places.len() < self.count_max || self.places.contains_key(&number) {

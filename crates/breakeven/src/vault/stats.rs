@@ -27,7 +27,7 @@ pub struct VaultStats {
 }
 
 impl Vault {
-    /// Returns what the vault holds now. The readable part of a damaged snapshot counts.
+    /// Returns the vault's sizes and counts now. The readable part of a damaged snapshot counts.
     ///
     /// # Errors
     /// [`crate::Error::Limit`] if the index takes more than `index_bytes_max`; those of the storage.
