@@ -1,27 +1,27 @@
-//! Whether times that were learned in an earlier run still hold.
+//! Whether times from an earlier run still hold.
 //!
-//! Private to `decide`. The processor has the same name, but its clock, its load or the machine around it may not be
-//! the same, and a profile may have been copied. Each carried cell that is observed again for the first time gives one
-//! residual, ln(observed / carried). Either all is as it was, and the residuals are of other data, or everything takes
-//! some factor of its former time. Bayes' rule weighs both, and the expected shift moves the carried factors that were
-//! not yet observed. Residuals that other data explains hardly move them. A threefold slower machine moves them by
-//! nearly all of its factor after a few cells.
+//! Private to `decide`. The processor has the same name, but its clock, its load or the machine around it may differ,
+//! and a profile may have been copied. Each carried cell that is observed again for the first time gives one residual,
+//! ln(observed / carried). Either all is unchanged, and the residuals come from other data, or everything takes some
+//! factor of its earlier time. Bayes' rule weighs both, and the expected shift moves the carried factors without an
+//! observation. Residuals that other data explains hardly move them. A threefold slower machine moves them by nearly
+//! all of its factor after a few cells.
 
-/// Deviation of one cell's residual where the machine is the same: the error of ln encode that times
-/// learned on other files leave (`learned.rs`).
+/// The deviation of one cell's residual on the same machine: the error of ln encode of times learned on other files
+/// (`learned.rs`).
 const CELL_DEVIATION: f64 = 0.42;
-/// The belief beforehand about the shift: mostly the same machine, more or less loaded.
+/// The prior belief about the shift: mostly the same machine, more or less loaded.
 const SAME: Belief = Belief {
     share: 0.9,
     deviation: 0.15,
 };
-/// Else another, by a factor of e either way.
+/// Otherwise another machine, by a factor of e in either direction.
 const OTHER: Belief = Belief {
     share: 0.1,
     deviation: 1.0,
 };
 
-/// How probable it is that the shift is normal around zero with this deviation.
+/// The probability that the shift is normal around zero with this deviation.
 struct Belief {
     share: f64,
     deviation: f64,
@@ -35,8 +35,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Takes in a cell's residual against the carried value, unmoved. Returns by how much more the others are to be
-    /// moved.
+    /// Adds a cell's residual against the carried value, unmoved. Returns the further shift of the others.
     pub fn observe(&mut self, residual: f64) -> f64 {
         let before = self.shift();
         self.count += 1.0;
@@ -44,7 +43,7 @@ impl Carried {
         self.shift() - before
     }
 
-    /// Returns the shift to be expected of the logarithm.
+    /// Returns the expected shift of the logarithm.
     pub fn shift(&self) -> f64 {
         if self.count == 0.0 {
             return 0.0;
@@ -87,7 +86,7 @@ mod tests {
             assert!(shift(&[0.3 * sign]).abs() < 0.1);
             assert!(shift(&[100.0 * sign; 3]).abs() > 90.0);
         }
-        // Data that takes longer here and less there is no other machine.
+        // Data that takes longer in some cells and less in others is not another machine.
         assert!(shift(&[0.4, -0.4, 0.3, -0.2, 0.1]).abs() < 0.05);
         assert_eq!(Carried::default().shift(), 0.0);
     }

@@ -1,13 +1,13 @@
 //! The chooser: one decision for every place.
 //!
 //! A place makes one [`Chooser`] (or one for each shard) of its candidates and of the knowledge about this machine. It
-//! hands in a block's life and its prices. A function gives the cost of a candidate that only the place knows: waits of
-//! a queue, an eviction. [`Chooser::pick`] returns a candidate, and [`Chooser::observe`] learns from its result.
+//! passes in a block's life and its prices. A function gives a candidate's costs that only the place knows: waits of a
+//! queue, an eviction. [`Chooser::pick`] returns a candidate, and [`Chooser::observe`] learns from its result.
 //! [`Chooser::decide`] fills a whole [`Decision`] for a caller that prints or books one.
 //!
-//! Promises: it picks the candidate of least cost, or one that might be better than is known. Trying such candidates
-//! takes at most [`ChooserOptions::trial_share`] of all cost. A candidate that was never seen is assumed to be as bad
-//! as it may be, so it is a trial. With no share for trials the pick follows from the profile alone.
+//! Promises: it picks the candidate of least cost, or one that might be better than its estimate. Trying such
+//! candidates takes at most [`ChooserOptions::trial_share`] of all cost. An unseen candidate is assumed to be as bad as
+//! it may be, so it is a trial. With no share for trials the pick follows from the profile alone.
 //!
 //! Not here: clocks, bytes, queues, and the movement of prices.
 
@@ -24,11 +24,11 @@ use crate::decide::profile::{Observation, Profile, length_bits};
 use crate::decide::trials::{TRIAL_BLOCKS, TRIAL_SECONDS, TRIAL_SHARE, Trial, Trials};
 use crate::units::{Estimate, Seconds};
 
-/// Observations after which estimates are computed again; at first each one counts.
+/// Observations after which estimates are recomputed; at first each one counts.
 const LESSON_BLOCKS: u64 = 8;
 /// Methods around the best, in the order of encoding time, among which one is tried.
 const TRIAL_REACH: usize = 2;
-/// The share of the best one's cost that any other must be hoped to cost to be tried where a place is bold.
+/// The share of the best one's cost below which any other's hoped cost must lie for a trial, where a place is bold.
 const PROMISING: f64 = 0.9;
 /// The least saving of another form on the plain one, as a share of its cost.
 const FORM_GAIN_MIN: f64 = 0.01;
@@ -38,9 +38,9 @@ const FORM_GAIN_MIN: f64 = 0.01;
 pub struct Candidate {
     /// The method.
     pub method: Method,
-    /// The form, 0 for the plain one: parts of a split block, the length of a frame.
+    /// The form, 0 for the plain one: the number of parts of a split block, the length of a frame.
     pub form: u16,
-    /// How long what the codec sees at once is, beside the block: 0.5 where a block goes in two parts. Default 1.
+    /// The length that the codec sees at once, as a share of the block: 0.5 for a block in two parts. Default 1.
     pub length_share: f64,
 }
 
@@ -70,11 +70,11 @@ pub struct ChooserOptions {
     /// Share of all cost that trying may take. Default 0.01. At 0 nothing is tried, and an unseen candidate is taken as
     /// expected.
     pub trial_share: f64,
-    /// Blocks that are under way at once, which may all have to wait for one that is tried. Default 1.
+    /// Blocks under way at once, all of which may have to wait for a trial. Default 1.
     pub workers: usize,
-    /// The share of storing raw that a codec must cost less than to be decided for. Default 1: every gain counts.
+    /// A codec is chosen only if it costs less than this share of storing raw. Default 1: every gain counts.
     pub worth_while: f64,
-    /// Of candidates that cost no more than this share above the best, the one that takes the fewest core seconds is
+    /// Among candidates that cost at most this share more than the best, the one with the fewest core seconds is
     /// picked. Default 0.
     pub tie_share: f64,
 }
@@ -93,20 +93,20 @@ impl Default for ChooserOptions {
 /// Further facts that a place may give about a block; most places give none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// Core seconds of a method's plain form from which its other forms are thought of. Default 0.
+    /// Core seconds of a method's plain form from which its other forms are considered. Default 0.
     pub forms_from: Seconds,
-    /// Blocks as long that are to come behind it, on which a trial must be hoped to pay. Default infinite.
+    /// Blocks of the same length still to come, on which a trial must be expected to pay. Default infinite.
     pub blocks_behind: f64,
     /// The cost of a second of the whole place. Trying may take some of such seconds that nobody notices. Default 0.
     pub second_cost: f64,
-    /// Whether what is next to the best and was never seen is tried though nothing is hoped of it. Default true.
+    /// Whether an unseen method next to the best is tried without hope of a gain. Default true.
     pub is_curious: bool,
-    /// Whether any candidate may be tried that is hoped to be much better, however slow. Default false.
+    /// Whether any candidate may be tried that is hoped to be much better, even a slow one. Default false.
     pub is_bold: bool,
     /// Whether twice as much is hoped of unseen candidates. Default false.
     pub is_hopeful: bool,
-    /// Set where nothing comes behind that a trial could pay for. Among methods that cost no more than this above the
-    /// best, and might be as good, the one that stores least is picked. Default none.
+    /// Set where no later block could pay for a trial. Among methods that cost at most this more than the best, and
+    /// might be as good, the one that stores least is picked. Default none.
     pub unnoticed_cost: Option<f64>,
 }
 
@@ -129,7 +129,7 @@ impl Default for Terms {
 pub struct Picked {
     /// The place among the candidates.
     pub candidate: usize,
-    /// Set where it is not the best one known, but might be: for [`Chooser::settle`].
+    /// Set for a trial, which is not the best known candidate but might be: for [`Chooser::settle`].
     pub trial: Option<Trial>,
 }
 
@@ -141,7 +141,7 @@ pub struct Picked {
 /// [`Chooser::KNOWN_MAX`] classes at once, beside the profile.
 ///
 /// # Example
-/// A store of pages of 4 KiB on a medium of 100 MB/s, which waits for bytes that it cannot write at once:
+/// A store of 4 KiB pages on a medium of 100 MB/s, whose writes wait for the medium:
 /// ```
 /// use breakeven::decide::{
 ///     BlockLife, Candidate, Chooser, ChooserOptions, Class, Observation, Prices, Profile, Quantities,
@@ -189,7 +189,7 @@ pub struct Chooser {
     trials: Trials,
     observed: u64,
     decodings: u64,
-    /// Counted up when the profile has learnt enough to estimate anew; 1 at first.
+    /// Counted up when the profile has learned enough for new estimates; 1 at first.
     lesson: u64,
     costs: Vec<Costs>,
 }
@@ -197,18 +197,18 @@ pub struct Chooser {
 /// The costs of a method in its best form on a block.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// The candidate that is its best form, and its plain one.
+    /// The candidate of its best form, and that of the plain one.
     candidate: usize,
     plain: usize,
     expected: f64,
     optimistic: f64,
     pessimistic: f64,
-    /// Whether it takes about as long to encode as the best.
+    /// Whether its encoding time is close to that of the best.
     is_near: bool,
 }
 
 impl Chooser {
-    /// Classes and lengths that are known at once; when there are more, all are estimated anew.
+    /// Classes and lengths that are known at once; when there are more, all are estimated again.
     pub const KNOWN_MAX: usize = 256;
 
     /// Makes a chooser among `candidates` by the profile's estimates.
@@ -247,23 +247,23 @@ impl Chooser {
         &self.candidates
     }
 
-    /// Returns what is known of the methods.
+    /// Returns the profile of the methods.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Returns the share of all cost, as it was expected, that trials took.
+    /// Returns the expected share of all cost that trials took.
     pub fn trial_share(&self) -> f64 {
         self.trials.share()
     }
 
-    /// Returns the share of all cost that trials took beyond what was feared of them.
+    /// Returns the share of all cost by which trials exceeded their feared cost.
     pub fn trial_surprise_share(&self) -> f64 {
         self.trials.surprise_share()
     }
 
-    /// Picks the candidate of least cost, or one worth trying. `place_cost` tells what the place adds to the cost
-    /// of a candidate; infinite where it cannot be.
+    /// Picks the candidate of least cost, or one worth trying. `place_cost` returns the place's addition to the cost of
+    /// a candidate; infinite for an impossible one.
     ///
     /// # Panics
     /// When no candidate can be.
@@ -276,7 +276,7 @@ impl Chooser {
         self.pick_on(life, prices, &Terms::default(), place_cost)
     }
 
-    /// Picks as [`Chooser::pick`] does, where the place has more to say of the block.
+    /// Picks as [`Chooser::pick`] does, with further facts from the place.
     pub fn pick_on(
         &mut self,
         life: &BlockLife,
@@ -342,7 +342,7 @@ impl Chooser {
     }
 
     /// Learns the result of a block: the method that stored it, and its time and bytes. Returns whether estimates are
-    /// computed again from now on.
+    /// recomputed from now on.
     pub fn observe(&mut self, picked: &Picked, observation: &Observation) -> bool {
         if let Some(trial) = &picked.trial {
             self.settle(trial, trial.real_cost(observation));
@@ -350,8 +350,8 @@ impl Chooser {
         self.learn(picked.candidate, observation)
     }
 
-    /// Replaces the feared cost of a trial by its real cost, at the prices of the trial. It is for a place that knows
-    /// its own part of the cost better now. [`Chooser::observe`] does so by itself.
+    /// Replaces the feared cost of a trial by its real cost, at the prices of the trial. It is for a place that now
+    /// knows its own part of the cost better. [`Chooser::observe`] does so by itself.
     pub fn settle(&mut self, trial: &Trial, cost: f64) {
         self.trials.settle(trial, cost);
         let plain = self.plain_of(trial.candidate);
@@ -362,7 +362,7 @@ impl Chooser {
         }
     }
 
-    /// Learns the cost of a candidate, encoded or read back. Returns whether estimates are computed again from now on.
+    /// Learns the cost of a candidate, encoded or read back. Returns whether estimates are recomputed from now on.
     pub fn learn(&mut self, candidate: usize, observation: &Observation) -> bool {
         let share = self.candidates[candidate].length_share;
         let part = |bytes: u64| (bytes as f64 * share).ceil() as u64;
@@ -382,27 +382,27 @@ impl Chooser {
         drifts || is_due
     }
 
-    /// Makes all estimates anew from now on.
+    /// Makes all estimates again from now on.
     pub fn refresh(&mut self) {
         self.lesson += 1;
     }
 
-    /// Brings at hand what each candidate is expected to ask for on a block, for [`Chooser::expected`].
+    /// Prepares the expected quantities of each candidate on a block, for [`Chooser::expected`].
     pub fn know(&mut self, life: &BlockLife, terms: &Terms) {
         self.learn_of(life.class, life.raw_bytes, terms);
         let known = (self.known).get_mut(&key(life.class, life.raw_bytes));
         (known.expect("it was learned of")).ask(&self.candidates, life);
     }
 
-    /// Returns the expected quantities of each candidate on the last such block that was picked for or known. Nothing
-    /// where there was none.
+    /// Returns the expected quantities of each candidate on the last such block in [`Chooser::pick`] or
+    /// [`Chooser::know`]. Empty if there was none.
     pub fn expected(&self, class: Class, raw_bytes: u64) -> impl Iterator<Item = &Quantities> {
         let known = self.known.get(&key(class, raw_bytes));
         (known.into_iter()).flat_map(|it| it.rows.iter().map(|row| &row.asks[EXPECTED]))
     }
 
-    /// Decides for the candidate of least expected cost, with all that is to be said of it, whatever ties a pick allows
-    /// for. The place's own part of a cost has a band here.
+    /// Decides for the candidate of least expected cost, with all details, and without the ties that a pick allows. The
+    /// place's own part of a cost has a band here.
     pub fn decide(
         &mut self,
         life: &BlockLife,
@@ -414,7 +414,7 @@ impl Chooser {
         choose(life, prices, self.options.worth_while, offers)
     }
 
-    /// Returns the decision for a candidate that was picked, whether it is of least cost or not.
+    /// Returns the decision for a picked candidate, of least cost or not.
     pub fn decided(
         &mut self,
         picked: usize,
@@ -432,7 +432,7 @@ impl Chooser {
 
     fn prepare(&mut self, life: &BlockLife) -> (Class, u8) {
         let key = key(life.class, life.raw_bytes);
-        // As the last block like it was picked for.
+        // The terms are those of the last pick for a similar block.
         let terms = self.known.get(&key).map_or(Terms::default(), |it| it.terms);
         self.know(life, &terms);
         key
@@ -472,7 +472,7 @@ impl Chooser {
         }
     }
 
-    /// Brings the estimates for a class at hand, for blocks of about so many bytes.
+    /// Prepares the estimates for a class, for blocks of about so many bytes.
     fn learn_of(&mut self, class: Class, raw_bytes: u64, terms: &Terms) {
         let key = key(class, raw_bytes);
         if self.known.len() >= Chooser::KNOWN_MAX && !self.known.contains_key(&key) {
@@ -501,8 +501,7 @@ fn key(class: Class, raw_bytes: u64) -> (Class, u8) {
     (class, length_bits(raw_bytes))
 }
 
-/// Returns the form of a method of least expected cost, and that cost: the plain one unless another is clearly
-/// better.
+/// Returns a method's form of least expected cost, and that cost: the plain form unless another is clearly better.
 fn best_form(known: &Known, forms: &Range<usize>, cost: impl Fn(usize) -> f64) -> (usize, f64) {
     let plain = (forms.start, cost(forms.start));
     let mut best = (plain.0, plain.1 * (1.0 - FORM_GAIN_MIN));
@@ -525,8 +524,7 @@ fn cost(
     row.costs[which] + place_cost(at, &row.asks[which])
 }
 
-/// Finds what each method costs in the form that is best for it. Only those near the best are hoped to be better
-/// than expected.
+/// Finds each method's cost in its best form. Only methods near the best are hoped to be better than expected.
 fn fill(
     costs: &mut Vec<Costs>,
     known: &Known,
@@ -566,7 +564,7 @@ fn fill(
     }
 }
 
-/// Returns the place of the fewest core seconds of those that cost no more than a share above the best.
+/// Returns the index of the fewest core seconds among those that cost at most a share more than the best.
 fn lightest_tie(costs: &[Costs], known: &Known, best: usize, share: f64) -> usize {
     let limit = costs[best].pessimistic * (1.0 + share);
     let work = |at: usize| {
@@ -579,7 +577,7 @@ fn lightest_tie(costs: &[Costs], known: &Known, best: usize, share: f64) -> usiz
     lightest.unwrap_or(best)
 }
 
-/// Returns the place of the least cost; a tie goes to the plainer of the two.
+/// Returns the index of the least cost; a tie goes to the plainer of the two.
 fn least(costs: &[Costs], known: &Known, cost: impl Fn(&Costs) -> f64) -> usize {
     let asks = |it: &Costs| &known.rows[it.candidate].asks[EXPECTED];
     let mut least = 0;
@@ -593,11 +591,11 @@ fn least(costs: &[Costs], known: &Known, cost: impl Fn(&Costs) -> f64) -> usize 
     least
 }
 
-/// Returns the method that may well be the best of those whose trial costs no more than the most of `allowed`. Where
-/// the number of blocks behind is known, it must also cost no more than it may save on them. If that is the best one
-/// known, a method next to it that was never seen is not known to be worse. It is tried where that costs no more than
-/// the first of `allowed`. A method that was never seen and is on trial is not tried again before the result. No method
-/// is tried before the result of its last trial is known.
+/// Returns the method that may well be the best, among those whose trial costs at most the maximum of `allowed`. If the
+/// number of later blocks is known, the trial must also cost at most its possible saving on them. If that method is the
+/// best known one, an unseen neighbour may still be better. The neighbour is tried if that costs at most the first of
+/// `allowed`. An unseen method on trial is not tried again before the result. No method is tried before the result of
+/// its last trial.
 fn worth_trying(
     costs: &[Costs],
     known: &Known,
@@ -629,8 +627,8 @@ fn worth_trying(
     expected.unwrap_or(best)
 }
 
-/// Returns the best one known of those whose trial costs no more than `allowed`. If others may well be as good, and are
-/// expected to cost at most `unnoticed` more, it returns the one that stores least.
+/// Returns the best known method, among those whose trial costs at most `allowed`. If others may well be as good, and
+/// are expected to cost at most `unnoticed` more, it returns the one that stores least.
 fn densest_tie(costs: &[Costs], known: &Known, allowed: f64, unnoticed: f64) -> usize {
     let feared = least(costs, known, |it| it.pessimistic);
     let is_allowed = |&at: &usize| costs[at].pessimistic - costs[feared].pessimistic <= allowed;
@@ -713,7 +711,7 @@ mod tests {
                 };
                 let waits: Vec<f64> = NAMES.iter().map(|_| 1e-4 * random.f64()).collect();
                 let picked = chooser.pick(&life, &prices, |at, _| waits[at]);
-                // The profile keeps blocks of about one length together.
+                // The profile keeps blocks of similar lengths together.
                 let length = raw_bytes.next_power_of_two().max(64);
                 let cost = |at: usize| {
                     let method = chooser.candidates()[at].method;
@@ -744,8 +742,8 @@ mod tests {
         assert!(picks == 2000 && (100..1900).contains(&stores));
     }
 
-    /// Lets a chooser pick for blocks whose candidates cost and store so much, and returns how often each was
-    /// picked at last.
+    /// Lets a chooser pick for blocks with given costs and sizes of candidates, and returns how often each was picked
+    /// at last.
     fn run(chooser: &mut Chooser, blocks: usize, truth: &[(f64, f64)]) -> Vec<usize> {
         let (life, prices) = (life(Class::TEXT), time(100.0));
         let mut late = vec![0; truth.len()];
@@ -764,7 +762,7 @@ mod tests {
         let mut random = seeded("trials");
         let (mut found, mut rows) = (0, 0);
         for _ in 0..30 {
-            // Times of a slow machine on data of some kind; one method is made much better on it.
+            // Times of a slow machine on some kind of data; one method is made much better on it.
             let slower = 0.5 + 3.0 * random.f64();
             let mut truth: Vec<(f64, f64)> = [0.0, 1e-4, 2e-4, 4e-4, 1.5e-3, 2e-2]
                 .iter()

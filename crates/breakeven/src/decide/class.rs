@@ -2,15 +2,15 @@
 //!
 //! A [`Class`] is an opaque number. Content classes come from cheap features ([`Class::content`]). Their numbers and
 //! names are stable, so measurements of them are worth keeping. A place that knows its data better (page kinds, key
-//! prefixes) makes classes of its own ([`Class::place`]). Their meaning lasts as long as the place that numbered them.
+//! prefixes) makes its own classes ([`Class::place`]). Their meaning lasts as long as the place that numbered them.
 //!
 //! The cuts were set on 1,691 blocks of 4 KiB, 64 KiB and 1 MiB. They come from 43 files: text, logs, JSON, CSV,
 //! markup, sources, executables, databases, integers, floats, images, video. The class then explains 88 % of the
-//! variance of ln(stored / raw) under zstd:3 and 87 % under lz4:1. That is as much as knowing the file does (86 % and
-//! 84 %); without the LZ4 probe it is 59 % and 46 %.
+//! variance of ln(stored / raw) under zstd:3 and 87 % under lz4:1. That is as much as the file itself explains (86 %
+//! and 84 %); without the LZ4 probe it is 59 % and 46 %.
 //!
-//! A class is no verdict: what looks incompressible here may still be worth a method, and only the
-//! profile says so.
+//! A class is not a verdict: data that looks incompressible here may still be worth a method, which only the profile
+//! shows.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -70,7 +70,7 @@ const PLACE_FIRST: u16 = 256;
 const NUMBERS_GAIN_BITS: f64 = 0.5;
 /// Delta entropy below which numbers are smooth: a byte in two is predictable.
 const SMOOTH_BITS: f64 = 4.0;
-/// Shortest block whose delta entropies mean anything.
+/// The shortest block with meaningful delta entropies.
 const NUMBERS_BYTES_MIN: usize = 512;
 /// Share of printable bytes from which a block is text.
 const TEXT_PRINTABLE_SHARE: f64 = 0.9;
@@ -80,17 +80,17 @@ const NOISE_SHORT_BITS: f64 = 7.3;
 const NOISE_SHORT_BYTES: usize = 1024;
 const NOISE_PROBE_RATIO: f64 = 1.05;
 const PACKED_BITS: f64 = 7.2;
-/// The number of different bytes in a glance from which a block counts as noise. Of 256 draws from 256 bytes 162
-/// differ, with a deviation of 5. Pages of a database of rows show 60 mostly and 126 at most.
+/// The number of distinct bytes in a glance from which a block counts as noise. Of 256 draws from 256 bytes 162 differ,
+/// with a deviation of 5. Pages of a database of rows mostly show 60, and 126 at most.
 const NOISE_DISTINCT: u32 = 145;
-/// Ratios of the probe that part dense, plain, structured and repetitive blocks.
+/// Ratios of the probe that separate dense, plain, structured and repetitive blocks.
 const PROBE_CUTS: [f64; 3] = [1.5, 2.5, 5.0];
 /// Entropies below which blocks without a probe are narrow: a small alphabet, or much of one byte.
 const NARROW_TEXT_BITS: f64 = 3.5;
 const NARROW_BINARY_BITS: f64 = 4.0;
 
 impl Class {
-    /// Every byte is 0, or there is none.
+    /// Every byte is 0, or the block is empty.
     pub const ZERO: Class = Class(0);
     /// Every byte is the same, but not 0.
     pub const CONSTANT: Class = Class(1);
@@ -98,7 +98,7 @@ impl Class {
     pub const INCOMPRESSIBLE: Class = Class(2);
     /// Little visible order: compressed media, packed floats.
     pub const PACKED: Class = Class(3);
-    /// Never looked at: somebody said beforehand what is to be done with it.
+    /// Never classified, because its treatment was fixed beforehand.
     pub const UNSEEN: Class = Class(255);
     /// Printable text, not probed.
     pub const TEXT: Class = Class(12);
@@ -173,13 +173,13 @@ impl Class {
         }
     }
 
-    /// Returns whether the LZ4 probe could change the class: not of numbers and runs of one byte.
+    /// Returns whether the LZ4 probe could change the class: not for numbers and runs of one byte.
     pub fn needs_probe(features: &Features) -> bool {
         let class = Class::content(features);
         class >= Class::TEXT || class == Class::INCOMPRESSIBLE || class == Class::PACKED
     }
 
-    /// Returns class `number` of a place that tells its data apart by itself.
+    /// Returns class `number` of a place that classifies its own data.
     ///
     /// # Panics
     /// When `number` is above 65,279.
@@ -203,13 +203,13 @@ impl Class {
         self.0
     }
 
-    /// Returns whether the class was made from content in which hardly anything comes again.
+    /// Returns whether the class was made from content with hardly any repeats.
     pub(super) fn is_hard(self) -> bool {
         let is_rough = (Class::NUMBERS..Class::TEXT.0).contains(&self.0) && self.0 % 2 == 1;
         is_rough || self == Class::INCOMPRESSIBLE || self == Class::PACKED
     }
 
-    /// Returns whether the class was made from content in which no delta found any numbers.
+    /// Returns whether the class was made from content without numbers that a delta could find.
     pub(super) fn is_no_numbers(self) -> bool {
         self.is_content() && self >= Class::TEXT
     }
@@ -219,7 +219,7 @@ impl Class {
         usize::from(self.0) < NAMES.len()
     }
 
-    /// Returns whether a place made the class, and it means something to that place alone.
+    /// Returns whether a place made the class, so that it is meaningful to that place alone.
     pub fn is_place(self) -> bool {
         self.0 >= PLACE_FIRST
     }

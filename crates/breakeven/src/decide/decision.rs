@@ -1,12 +1,12 @@
-//! The choice by price: which method a block is stored by, and how sure that is.
+//! The choice by price: the method that stores a block, and its certainty.
 //!
 //! [`choose`] prices each [`Offer`] over the block's life and returns one [`Decision`]. It has the method of least
 //! cost, the runner-up, both margins with their bands, and the reason. `store` is always offered, so "do nothing" is
 //! always a possible answer. The decision is also its only event: the ledger joins it with the later measurements.
 //!
 //! Two rules hold for every place. Equal costs go to cheaper decoding, then cheaper encoding (`plainer`). A band that
-//! holds zero leaves the decision *undecided*. A place may treat costs as equal whose difference nobody minds. It then
-//! says what breaks such a tie: fewer core seconds (`ChooserOptions::tie_share`), or fewer bytes
+//! holds zero leaves the decision *undecided*. A place may treat costs as equal if their difference does not matter. It
+//! then names the rule that breaks such a tie: fewer core seconds (`ChooserOptions::tie_share`), or fewer bytes
 //! (`Terms::unnoticed_cost`).
 
 use std::cmp::Ordering;
@@ -17,7 +17,7 @@ use crate::decide::class::Class;
 use crate::decide::price::{self, BlockLife, Part, Prices, Quantities};
 use crate::units::Estimate;
 
-/// Why the method was chosen over the runner-up: where it costs less and where it costs more.
+/// The reason for the method over the runner-up: where it costs less and where it costs more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reason {
     /// The part in which it saves most, if it saves in any.
@@ -60,9 +60,9 @@ impl fmt::Display for Reason {
 /// Whether the best codec costs less than storing the block raw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pays {
-    /// It costs less all through the band.
+    /// It costs less over the whole band.
     Yes,
-    /// It costs as much or more all through the band.
+    /// It costs as much or more over the whole band.
     No,
     /// The sign changes inside the band.
     Undecided,
@@ -78,7 +78,8 @@ impl Pays {
     }
 }
 
-/// The one event of a decision: what was chosen on which estimates. The ledger joins it with the later measurements.
+/// The one event of a decision: the choice and the estimates behind it. The ledger joins it with the later
+/// measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
     /// The block's class.
@@ -87,7 +88,7 @@ pub struct Decision {
     pub raw_bytes: u64,
     /// The method of least cost.
     pub method: Method,
-    /// Its form, as the place numbers them: 0 is the plain one.
+    /// Its form in the place's numbers: 0 is the plain one.
     pub form: u16,
     /// Its expected quantities.
     pub quantities: Quantities,
@@ -95,14 +96,14 @@ pub struct Decision {
     pub cost: Estimate,
     /// The expected cost of storing the block raw.
     pub store_cost: Estimate,
-    /// The best method other than `store`, and the mean of its cost. None without such candidates.
+    /// The best method other than `store`, and the mean of its cost. `None` without such candidates.
     pub best_codec: Option<(Method, f64)>,
     /// Cost of `store` less cost of `best_codec`: negative where compressing loses. Zero without
     /// one.
     pub saving: Estimate,
     /// Whether compressing pays.
     pub pays: Pays,
-    /// The second best method. None where `store` was the only candidate.
+    /// The second best method. `None` where `store` was the only candidate.
     pub runner_up: Option<Method>,
     /// Cost of the runner-up less cost of the method; its mean is never negative where the method of
     /// least cost was chosen.
@@ -114,8 +115,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Returns the decision with another cost of storing raw, where the place knows it better than its prices
-    /// tell.
+    /// Returns the decision with another cost of storing raw, where the place knows it better than its prices do.
     pub fn against(mut self, store_cost: f64) -> Decision {
         let gain = store_cost - self.store_cost.mean;
         self.store_cost = self.store_cost.map(|it| it + gain);
@@ -151,12 +151,12 @@ impl fmt::Display for Decision {
     }
 }
 
-/// A method that could store the block, with its demands there and its costs beside their prices.
+/// A method that could store the block, with its quantities there and its unpriced costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
     /// The method.
     pub method: Method,
-    /// Its form, as the place numbers them. Default 0, the plain one.
+    /// Its form in the place's numbers. Default 0, the plain one.
     pub form: u16,
     /// Its quantities.
     pub quantities: Quantities,
@@ -185,12 +185,12 @@ pub(super) fn plainer(a: &Quantities, b: &Quantities) -> Ordering {
 
 /// Chooses the offer of least cost for a block; `store` joins them if it is missing.
 ///
-/// A codec is chosen where it costs less than this share of storing raw. The share is 1 where every gain counts, less
-/// where a gain must be worth its while. Costs that are equal to the last bit are settled by cheaper decoding, then
+/// A codec is chosen if it costs less than this share of storing raw. The share is 1 where every gain counts, and less
+/// where a gain has to be worthwhile. Costs that are equal to the last bit are settled by cheaper decoding, then
 /// cheaper encoding, then the order of methods. So the answer never depends on the order of the offers.
 ///
 /// # Panics
-/// When the prices or the life fail their `check()`, or an estimate is no number.
+/// When the prices or the life fail their `check()`, or an estimate is not a number.
 ///
 /// # Cost
 /// Some 2 microseconds for the bands, and 0.1 an offer. Nothing is allocated.
@@ -229,7 +229,7 @@ pub fn choose(
     found.decision(chosen.unwrap_or(found.store), life, prices)
 }
 
-/// Returns the decision for one of the offers, whether it is the best or not.
+/// Returns the decision for one of the offers, best or not.
 pub(super) fn decided(
     life: &BlockLife,
     prices: &Prices,
@@ -240,7 +240,7 @@ pub(super) fn decided(
     found.decision(Costed::new(chosen, life, prices), life, prices)
 }
 
-/// The best `store`, the best other method, and the best method other than both.
+/// The best `store`, the best other method, and the best method apart from both.
 struct Best {
     store: Costed,
     codec: Option<Costed>,
@@ -329,7 +329,7 @@ impl Costed {
 
     fn order(&self, other: &Costed) -> Ordering {
         let (a, b) = (&self.offer, &other.offer);
-        // The order of names last, so that no answer depends on the order of offers.
+        // The order of names comes last, so that no answer depends on the order of offers.
         (self.cost.total_cmp(&other.cost))
             .then_with(|| plainer(&a.quantities, &b.quantities))
             .then_with(|| (a.method, a.form).cmp(&(b.method, b.form)))
@@ -389,8 +389,7 @@ mod tests {
         }
     }
 
-    /// A method that encodes and decodes at some ns a byte and leaves a share, each within a
-    /// factor of `band`.
+    /// A method with given times in ns a byte and a stored share, each within a factor of `band`.
     fn candidate(name: &str, encode_ns: f64, decode_ns: f64, stored: f64, band: f64) -> Candidate {
         let within = |value: f64| factor(Estimate::within_factor(value, band));
         Candidate {
@@ -412,7 +411,7 @@ mod tests {
         )
     }
 
-    /// Text as lzbench sees it: 577 and 3716, 246 and 1229, 3 and 127 MB/s.
+    /// Text as measured by lzbench: 577 and 3716, 246 and 1229, 3 and 127 MB/s.
     fn text(band: f64) -> Vec<Candidate> {
         vec![
             candidate("lz4:1", 1.73, 0.27, 0.476, band),
@@ -479,8 +478,8 @@ mod tests {
         check(at(100.0), "zstd:3", Pays::Yes, false);
         check(at(700.0), "lz4:1", Pays::Yes, false);
         check(at(10_000.0), "store", Pays::No, false);
-        // Where a method and storing raw cost the same, neither answer is honest. Here 1.73 + 3 * 0.27 ns of codec
-        // stand against (1 - 0.476) * 4 transfers of x ns.
+        // If a method and storing raw cost the same, neither answer is honest. Here 1.73 + 3 * 0.27 ns of codec stand
+        // against (1 - 0.476) * 4 transfers of x ns.
         check(at(825.0), "lz4:1", Pays::Undecided, true);
     }
 
@@ -536,8 +535,8 @@ mod tests {
 
     #[test]
     fn two_methods_of_one_price_are_compared_at_the_same_price() {
-        // lz4 is cheaper in core time and dearer in bytes: priced apart, bands this wide would
-        // overlap; priced alike, both ends agree.
+        // lz4 is cheaper in core time and dearer in bytes. Priced apart, bands of this width would overlap; priced
+        // alike, both ends agree.
         let methods = &[
             candidate("lz4:1", 2.0, 0.3, 0.5, 1.0),
             candidate("zstd:3", 2.5, 0.8, 0.25, 1.0),
@@ -658,7 +657,7 @@ mod tests {
         (life, candidates, prices)
     }
 
-    /// The cost written out again, plainly.
+    /// The cost written out again, naively.
     fn naive_cost(candidate: Option<&Candidate>, life: &BlockLife, prices: &Prices) -> f64 {
         let raw = life.raw_bytes as f64;
         let (encode, decode, share) = candidate.map_or((0.0, 0.0, 1.0), |it| {

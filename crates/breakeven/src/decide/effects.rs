@@ -1,12 +1,12 @@
-//! The additive model that predicts what was not measured: machine, class and method terms.
+//! The additive model that predicts unmeasured factors: machine, class and method terms.
 //!
 //! Private to `decide`. [`Effects::fit`] takes the priors off every cell and fits the terms to the rest by backfitting.
 //! It fits each term to the remainder of the others, shrunk by its prior.
 //!
-//! A block that does not shrink is stored raw, so a cell at raw size says only that its method would not have stored
-//! less. Such a cell is censored. It counts as the terms' expectation where they expect no shrinking either
-//! (expectation for a censored value in a tobit model; Tobin 1958). Taken as measured it would teach that its class
-//! favours the methods that shrink other data most.
+//! A block that does not shrink is stored raw, so a cell at raw size shows only that its method would not have stored
+//! less. Such a cell is censored. If the terms expect no shrinking either, it counts as their expectation (a censored
+//! value in a tobit model; Tobin 1958). If it counted as measured, it would teach that its class favours the methods
+//! that shrink other data most.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::decide::prior::{self, ENCODE, Prior, RAW_SHARE, STORED};
 use crate::decide::profile::{Cell, CellKey};
 use crate::decide::tracker::Normal;
 
-/// Methods that a class moves alike: by the time of those that are apart, or all others.
+/// Methods that a class moves alike: the encoding time of methods apart, or all others.
 type Kin = (Class, bool);
 
 fn kin(class: Class, prior: &Prior, factor: usize) -> Kin {
@@ -29,9 +29,9 @@ pub(super) struct Effects {
     machine: Normal,
     classes: Terms<Kin>,
     methods: Terms<Method>,
-    /// Whether there was anything to fit to.
+    /// Whether there were any cells to fit.
     pub has_evidence: bool,
-    /// Kept from fit to fit, so that one of no more cells than before allocates nothing.
+    /// Kept from fit to fit, so that a fit without more cells than before allocates nothing.
     residuals: Vec<Residual>,
 }
 
@@ -78,7 +78,7 @@ impl Effects {
         self.has_evidence = !self.residuals.is_empty();
     }
 
-    /// Takes the priors off all cells that tell anything.
+    /// Takes the priors off all cells with evidence.
     fn collect(&mut self, cells: &BTreeMap<CellKey, Cell>, factor: usize) {
         let tells = |it: &(&CellKey, &Cell)| {
             let is_known = factor == STORED && it.0.1 == Method::STORE;
@@ -104,7 +104,7 @@ impl Effects {
         }
     }
 
-    /// Makes places for some cells and their terms: as long as they stay the same, so do these.
+    /// Prepares places for some cells and their terms, which last as long as the cells stay the same.
     fn lay_out<'c>(
         &mut self,
         cells: impl Iterator<Item = (&'c CellKey, &'c Cell)> + Clone,
@@ -134,8 +134,8 @@ impl Effects {
         }
     }
 
-    /// Returns the sum of the terms of a class and a method, those that were not fitted being
-    /// zero within their deviations.
+    /// Returns the sum of the terms of a class and a method; terms that were not fitted are zero within their
+    /// deviations.
     pub fn predict(&self, class: Class, method: Method, prior: &Prior, factor: usize) -> Normal {
         let unknown_class = || Normal::zero(prior::of_class(class).deviation[factor]);
         let unknown_method = || Normal::zero(prior.deviation[factor]);
@@ -155,7 +155,7 @@ struct Residual {
     class: usize,
     method: usize,
     seen: f64,
-    /// The observed value, or more where that is only a lower bound and the terms expect more.
+    /// The observed value, or more if that is only a lower bound and the terms expect more.
     value: f64,
     is_bound: bool,
     precision: f64,
@@ -199,7 +199,7 @@ impl<K: Ord + Copy> Terms<K> {
         }
     }
 
-    /// Knows again what was believed before the fit.
+    /// Returns to the beliefs before the fit.
     fn forget(&mut self) {
         self.rows.iter_mut().for_each(|row| row.now = row.prior);
     }

@@ -1,8 +1,8 @@
-//! The field table: what a `stats()` struct reports, written once, rendered three ways.
+//! The field table: the reported fields of a `stats()` struct, written once, rendered three ways.
 //!
 //! A [`FieldTable`] lists the fields of one plain struct with name, unit, kind and help text. Greppable text, JSON and
-//! the Prometheus text exposition (format 0.0.4) come from the same list. A field that is in the table is in all three,
-//! and nowhere else is a name or a unit spelled.
+//! the Prometheus text exposition (format 0.0.4) come from the same list. A field in the table is in all three, and no
+//! other place spells a name or a unit.
 //!
 //! It promises that names are legal for Prometheus (checked while compiling when the table is a `const`). Counters end
 //! in `_total` there and units are base units. Label values and help texts are escaped. It does not register, collect
@@ -43,10 +43,10 @@ impl Unit {
     }
 }
 
-/// Whether a field only ever grows.
+/// Whether a field can only grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It starts at zero and never falls while the process lives.
+    /// It starts at zero and does not fall while the process lives.
     Counter,
     /// It may rise and fall.
     Gauge,
@@ -60,7 +60,7 @@ pub enum Value {
     /// A real number; one that is not finite is `null` in JSON and `NaN`, `+Inf` or `-Inf` in
     /// Prometheus.
     Real(f64),
-    /// Nothing is known yet: `-` in text, `null` in JSON, no sample in Prometheus.
+    /// No value yet: `-` in text, `null` in JSON, no sample in Prometheus.
     Unknown,
 }
 
@@ -85,7 +85,7 @@ pub struct Field<T> {
 }
 
 impl<T> Field<T> {
-    /// Makes a field that only ever grows.
+    /// Makes a field that can only grow.
     pub const fn counter(
         name: &'static str,
         unit: Unit,
@@ -129,9 +129,9 @@ impl<T> Field<T> {
 /// A label's name and value, such as `("class", "text")`; names follow the rule of field names.
 pub type Label = (&'static str, String);
 
-/// One struct to render, with the labels that tell it from its siblings.
+/// One struct to render, with the labels that distinguish it from the other rows.
 pub struct Row<'a, T> {
-    /// The labels that tell it from the other rows.
+    /// The labels that distinguish it from the other rows.
     pub labels: &'a [Label],
     /// The struct.
     pub stats: &'a T,

@@ -1,12 +1,12 @@
 //! The holdout: the small random share of blocks on which both choices are measured.
 //!
-//! A durable store never stores a block worse to learn the cost of that. [`Holdout::draws`] draws blocks. Where a drawn
-//! block was stored raw, the place compresses a copy in memory by the decision's best codec and throws it away. Where
-//! it was compressed, the place knows the codec's cost already. Either way [`price`] gives the costs of both choices,
-//! for [`Ledger::counterfactual`](crate::decide::Ledger::counterfactual). It also gives the cost of finding out, for
+//! A durable store never stores a block worse to learn the cost of that. [`Holdout::draws`] draws blocks. If a drawn
+//! block was stored raw, the place compresses a copy in memory by the decision's best codec and discards it. If it was
+//! compressed, the place already knows the codec's cost. In both cases [`price`] gives the costs of both choices, for
+//! [`Ledger::counterfactual`](crate::decide::Ledger::counterfactual). It also gives the cost of the sampling, for
 //! [`Ledger::overhead`](crate::decide::Ledger::overhead).
 //!
-//! It draws by a given hash, and prices given sizes and times: no bytes, no clock, no randomness.
+//! It draws by a given hash, and prices given sizes and times. It has no bytes, no clock and no randomness.
 
 use crate::codec::Method;
 use crate::decide::decision::Decision;
@@ -17,7 +17,7 @@ use crate::units::{Estimate, Seconds};
 /// The rule that draws blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holdout {
-    /// One block in so many. Default 64; 1 for every block.
+    /// One block in so many is drawn. Default 64; 1 for every block.
     pub one_in: u64,
 }
 
@@ -28,8 +28,8 @@ impl Default for Holdout {
 }
 
 impl Holdout {
-    /// Returns whether a block is drawn, by any hash of its name or number and of a seed. The same block is drawn again
-    /// or not again, and neighbours are drawn independently of each other.
+    /// Returns whether a block is drawn, by any hash of its name or number and of a seed. The same block always gets
+    /// the same answer, and neighbours are drawn independently of each other.
     ///
     /// # Panics
     /// When one in 0 blocks is to be drawn.
@@ -45,7 +45,7 @@ impl Holdout {
 /// The codec's time and result for a decision, as the place measured them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// Bytes that it leaves; the raw length where it gives up.
+    /// Bytes that it leaves; the raw length if it gives up.
     pub stored_bytes: u64,
     /// Core time of encoding.
     pub encode: Seconds,
@@ -53,16 +53,16 @@ pub struct Measured {
     pub decode: Seconds,
 }
 
-/// The cost of both choices on a block, and the cost of finding out.
+/// The cost of both choices on a block, and the cost of the sampling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampled {
     /// Both costs, for the ledger.
     pub counterfactual: Counterfactual,
-    /// The cost of encoding in vain, at the prices: nothing where the block was stored so.
+    /// The cost of encoding in vain, at the prices: 0 if the block was stored by that codec.
     pub overhead_cost: f64,
 }
 
-/// Prices both choices for a block of a decision: of its method, or of its best codec where that is `store`.
+/// Prices both choices for a decided block: by its method, or by its best codec if the method is `store`.
 ///
 /// # Example
 /// ```
@@ -98,7 +98,7 @@ pub struct Sampled {
 pub fn price(decision: &Decision, life: &BlockLife, prices: &Prices, found: &Measured) -> Sampled {
     let was_stored = decision.method == Method::STORE;
     let stored_bytes = found.stored_bytes.min(life.raw_bytes);
-    // A block that does not shrink is stored raw, and nobody decodes it.
+    // A block that does not shrink is stored raw, and is never decoded.
     let decode = match stored_bytes == life.raw_bytes {
         true => 0.0,
         false => found.decode.0,
@@ -205,7 +205,7 @@ mod tests {
         let cost = 2.0 + 15.0 + 2.0 * (1.5 + 1.0) + 2.048;
         check(&compressed, 1500, cost, 0.0);
         check(&stored, 1500, cost, 2.0);
-        // A block that does not shrink costs as much as storing it, and the time lost.
+        // A block that does not shrink costs as much as storing it raw, plus the lost time.
         check(&stored, 9000, 2.0 + 40.96 + 8.192 + 4.096, 2.0);
     }
 

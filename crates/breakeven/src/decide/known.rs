@@ -1,7 +1,7 @@
-//! The knowledge about the candidates on one class of blocks of about one length: as expected, as good as each may well
-//! be, as bad as it may be.
+//! The knowledge about the candidates on one class of blocks of about one length: expected, as good as each may well
+//! be, and as bad as it may be.
 //!
-//! Private to `decide`. Nothing here is lost for good: all of it comes from the [`Profile`] again.
+//! Private to `decide`. Nothing here is lost for good, because all of it can be computed from the [`Profile`] again.
 
 use crate::decide::chooser::{Candidate, Terms};
 use crate::decide::class::Class;
@@ -22,7 +22,7 @@ pub(super) struct Known {
     /// Decodings observed by then.
     decodings: u64,
     pub rows: Vec<Row>,
-    /// The block that what the rows ask for is of.
+    /// The block that the rows' quantities belong to.
     asked: Option<BlockLife>,
     /// The life and the prices that the rows are priced for.
     priced: Option<(BlockLife, Prices)>,
@@ -35,17 +35,17 @@ pub(super) struct Row {
     standing: Standing,
     /// The estimate for each byte: expected, as good and as bad as it may be.
     estimates: [MethodEstimate; 3],
-    /// Work and stored bytes beside those of the plain form.
+    /// Work and stored bytes as shares of the plain form's.
     shares: (f64, f64),
-    /// Whether the form is thought of: always of the plain one.
+    /// Whether the form is considered; the plain one always is.
     pub is_open: bool,
     /// Whether enough was seen of the method to know it.
     pub is_seen: bool,
-    /// Whether a trial of it showed something that is not known here yet.
+    /// Whether a trial of it gave a result that is not yet included here.
     pub is_told: bool,
     /// Trials of it under way.
     pub on_trial: u32,
-    /// How many methods are expected to take less time than it.
+    /// The number of methods with less expected time.
     pub rank: usize,
     /// Its quantities on a block of the life that it is priced for.
     pub asks: [Quantities; 3],
@@ -99,7 +99,7 @@ impl Known {
             if row.is_open {
                 let form = profile.estimate_again(&row.standing);
                 row.shares = shares(&form, &whole);
-                // An observation of a form counts as one of the method, lest all of it be tried again.
+                // An observation of a form counts as one of the method, or the whole method would be tried again.
                 let whole = &mut self.rows[plain].estimates[EXPECTED];
                 for (whole, form) in [
                     (
@@ -117,14 +117,14 @@ impl Known {
         (self.asked, self.priced) = (None, None);
     }
 
-    /// Finds how good and how bad each may be, and the order of their times.
+    /// Finds the best and the worst case of each, and the order of their times.
     fn spread(&mut self, candidates: &[Candidate], is_hopeful: bool) {
         let work = |row: &Row| row.estimates[EXPECTED].encode_seconds_per_byte.value.mean;
         let is_plain = |index: &usize| candidates[*index].form == 0;
         let mut plain = 0;
         for (index, candidate) in candidates.iter().enumerate() {
             if candidate.form > 0 {
-                // A method that was never seen is tried in its plain form, charged with all its waits.
+                // An unseen method is tried in its plain form, charged with all its waits.
                 self.rows[index].is_open &= self.rows[plain].is_seen;
                 self.rows[index].is_seen = self.rows[plain].is_seen;
                 self.rows[index].is_told = false;
@@ -144,7 +144,7 @@ impl Known {
                 false => at(&expected, one_error_below),
             };
             row.estimates[PESSIMISTIC] = match row.is_seen {
-                // As it is known, so it is feared.
+                // The feared value of a known method is the expected one.
                 true => expected,
                 false => at(&expected, |it| match it.weight >= SEEN_MIN {
                     true => it.value.mean,
@@ -154,7 +154,8 @@ impl Known {
         }
     }
 
-    /// Finds what all candidates ask for on a block, unless it is known of one as long, stored alike.
+    /// Finds the quantities of all candidates on a block, unless they are known from one of the same length and
+    /// storage.
     pub fn ask(&mut self, candidates: &[Candidate], life: &BlockLife) {
         let is_alike = |it: &BlockLife| {
             (it.raw_bytes, it.allocation) == (life.raw_bytes, life.allocation)
@@ -219,7 +220,7 @@ impl Row {
     }
 }
 
-/// Returns work and stored bytes of a form beside those of the whole.
+/// Returns work and stored bytes of a form as shares of the whole's.
 fn shares(form: &MethodEstimate, whole: &MethodEstimate) -> (f64, f64) {
     let share = |form: &Factor, whole: &Factor| match whole.value.mean > 0.0 {
         true => form.value.mean / whole.value.mean,
@@ -246,8 +247,7 @@ fn at(expected: &MethodEstimate, value: fn(&Factor) -> f64) -> MethodEstimate {
     estimate
 }
 
-/// Returns the value one standard error below the mean, of an interval of 95 % whose logarithm is
-/// normal.
+/// Returns the value one standard error below the mean, for a 95 % interval with a normal logarithm.
 fn one_error_below(factor: &Factor) -> f64 {
     let Estimate { mean, low, .. } = factor.value;
     if mean <= 0.0 || low <= 0.0 {

@@ -1,4 +1,4 @@
-//! The learned profile file: what one processor and library version learned, kept between runs.
+//! The learned profile file: the learned times of one processor and library version, kept between runs.
 //!
 //! One JSON file in a folder that the caller names, shared by all places and processes:
 //!
@@ -6,14 +6,14 @@
 //! {"schema":1,"crc32c":"89abcdef","profile":{"processor":..,"libraries":..,"cells":[..]}}
 //! ```
 //!
-//! It is a cache and no store: written beside itself and renamed, so it is old or new and never half. A file that is
-//! corrupt, foreign, of a later version or too big is ignored with a reason, and the next [`save`] replaces it.
+//! It is a cache and not a store. It is written beside itself and renamed, so it is old or new and never half. A file
+//! that is corrupt, foreign, of a later version or too big is ignored with a reason, and the next [`save`] replaces it.
 //!
-//! Times are kept, ratios are not: those belong to the data and not to the machine. Measured by leaving out one of 43
-//! files at a time: times learned on the others lower the error of ln encode from 0.55 to 0.42 (root mean square).
-//! Ratios learned there raise that of ln stored from the shipped prior's 0.28 to 0.39. A place's own classes are not
-//! kept either, because they mean nothing to others. A place keeps them itself, ratios and all ([`place_bytes`]), since
-//! its data stay its data.
+//! Times are kept, and ratios are not: ratios belong to the data and not to the machine. This was measured by leaving
+//! out one of 43 files at a time. Times learned on the others lower the error of ln encode from 0.55 to 0.42 (root mean
+//! square). Ratios learned there raise that of ln stored from the shipped prior's 0.28 to 0.39. A place's own classes
+//! are not kept here either, because they mean nothing to others. The place keeps them itself, ratios included
+//! ([`place_bytes`]), since its data stay its data.
 //!
 //! It does not name the processor or find the folder: doors do.
 
@@ -33,10 +33,10 @@ use crate::decide::tracker::{FADED_WEIGHT, Tracker};
 use crate::error::{Error, Result};
 use crate::storage::beside::{self, SmallFileOptions};
 
-/// The conditions under which a measurement is worth anything: the same machine and the same codecs.
+/// The conditions for using a measurement again: the same machine and the same codecs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// The processor's model, as the system names it.
+    /// The processor's model, by the system's name for it.
     pub processor: String,
     /// This library's version and those of its codecs.
     pub libraries: String,
@@ -59,7 +59,7 @@ impl Fingerprint {
 pub struct Learned {
     /// The profile that earlier runs filled, or a fresh one.
     pub profile: Profile,
-    /// Whether there was a file that could be used.
+    /// Whether there was a usable file.
     pub found: bool,
     /// A file that could not be used.
     pub ignored: Option<Ignored>,
@@ -77,13 +77,13 @@ pub struct Ignored {
 const SCHEMA: u32 = 1;
 /// The largest file that is read; one of [`CELLS_SAVED_MAX`] cells is half of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The most cells written: those of most weight.
+/// The most cells written: those of the greatest weight.
 const CELLS_SAVED_MAX: usize = 2048;
-/// Observations that earlier runs count for in a cell: theirs was other data. With a half, 92 to 94
+/// The most observations that earlier runs count for in a cell, because their data was different. With a half, 92 to 94
 /// of 100 intervals hold times of the file left out; with two, 82 to 87.
 const WEIGHT_LOADED_MAX: f64 = 0.5;
 
-/// Reads what earlier runs learned; never fails, since a profile without a file is a profile.
+/// Reads the profile of earlier runs; never fails, since a profile can start without a file.
 ///
 /// # Example
 /// ```
@@ -123,7 +123,7 @@ pub fn load(folder: &Path, fingerprint: &Fingerprint, options: ProfileOptions) -
 /// Writes the profile, together with the observations that other runs wrote since. A file that cannot be used is
 /// replaced. Makes the folder if it is missing.
 ///
-/// Two processes that save at once leave the file of one of them, whole.
+/// If two processes save at once, one file of the two is left, whole.
 ///
 /// # Errors
 /// [`Error::Io`] when the folder or the file cannot be written; nothing is left behind.
@@ -133,7 +133,7 @@ pub fn save(profile: &Profile, folder: &Path, fingerprint: &Fingerprint) -> Resu
     let mut all = load(folder, fingerprint, profile.options()).profile;
     all.merge(profile);
     let text = render(&all, fingerprint);
-    // A cache: what a power cut makes of it is found to be wrong, and replaced.
+    // It is a cache: damage from a power cut is detected, and the file replaced.
     let options = SmallFileOptions {
         is_synced: false,
         waits_for_reader: false,
@@ -142,19 +142,19 @@ pub fn save(profile: &Profile, folder: &Path, fingerprint: &Fingerprint) -> Resu
     beside::write(&path, text.as_bytes(), options)
 }
 
-/// The most cells that a place keeps: those of most weight. Some 350 bytes each.
+/// The most cells that a place keeps: those of the greatest weight. Some 350 bytes each.
 const PLACE_CELLS_MAX: usize = 256;
 
-/// Returns what was learned of a place's own classes, for the place to keep with its data: at most 128 KiB.
+/// Returns the observations of a place's own classes, for the place to keep with its data: at most 128 KiB.
 pub fn place_bytes(profile: &Profile, fingerprint: &Fingerprint) -> Vec<u8> {
     render_cells(profile, fingerprint, &Scope::Place).into_bytes()
 }
 
 /// Adds to a profile an earlier run's observations of the place's own classes ([`place_bytes`]). They are each method's
-/// ratio on them, and its times if this is the machine they were taken on. Each counts as two observations.
+/// ratio on them, and its times if the machine is the same. Each counts as two observations.
 ///
 /// # Errors
-/// [`Error::Parse`] for bytes that are cut, changed, of a later version, or not of a place: nothing is added.
+/// [`Error::Parse`] for bytes that are truncated, changed, of a later version, or not of a place: nothing is added.
 ///
 /// # Example
 /// ```
@@ -187,7 +187,7 @@ fn read_bounded(path: &Path) -> std::result::Result<Option<Vec<u8>>, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         status => status.map_err(|error| error.to_string())?,
     };
-    // A FIFO would wait for ever.
+    // A FIFO would block for ever.
     if !status.is_file() {
         return Err("it is no regular file".to_string());
     }
@@ -217,18 +217,18 @@ struct SavedCell {
     /// For people; the number counts.
     name: String,
     method: Method,
-    /// Blocks of up to two to this power bytes.
+    /// Blocks of at most two to this power bytes.
     length_bits: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
     encode: Option<Moments>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decode: Option<Moments>,
-    /// Of a place's own classes alone.
+    /// Only for a place's own classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stored: Option<Moments>,
 }
 
-/// Whose classes a profile is of.
+/// The owner of a profile's classes.
 enum Scope {
     /// Content classes, which mean the same everywhere: times alone.
     Content,
@@ -303,7 +303,7 @@ fn render_cells(profile: &Profile, fingerprint: &Fingerprint, scope: &Scope) -> 
     format!("{{\"schema\":{SCHEMA},\"crc32c\":\"{checksum:08x}\",\"profile\":{body}}}\n")
 }
 
-/// Reads a file's bytes into cells, or says what is wrong with them.
+/// Reads a file's bytes into cells, or returns the fault in them.
 fn parse(
     bytes: &[u8],
     fingerprint: &Fingerprint,
@@ -393,7 +393,7 @@ fn parse_cell(
         if !is_sound_share {
             return Err(format!("{moments:?} store more than all"));
         }
-        // Another machine's time says nothing about this one.
+        // Another machine's time has no bearing on this one.
         if factor == STORED || is_same_machine {
             let weight = weight.min(weight_max);
             cell.trackers[factor] = Tracker::of_moments(weight, mean_ln, variance_ln, mean);
@@ -538,7 +538,7 @@ mod tests {
         println!("{refused} of {} refused", 2 * bytes.len());
         assert!(refused as usize == 2 * bytes.len() && bytes.len() > 200);
         assert!(add_place(&mut next, &vec![b' '; 2 << 20], &fingerprint()).is_err());
-        // The shared file is no place's, and the other way round.
+        // The shared file does not serve a place, and a place's file does not serve all.
         let shared = render(&profile, &fingerprint()).into_bytes();
         assert!(add_place(&mut next, &shared, &fingerprint()).is_err());
         assert!(parse(&bytes, &fingerprint()).is_err());
@@ -665,7 +665,7 @@ mod tests {
             1,
             "left behind"
         );
-        // A file where the folder should be.
+        // A file in the place of the folder.
         let blocked = folder.path().join("file");
         fs::write(&blocked, b"").unwrap();
         assert!(save(&taught(), &blocked.join("below"), &fingerprint()).is_err());

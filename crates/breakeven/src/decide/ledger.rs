@@ -1,11 +1,11 @@
 //! The ledger: the costs so far, and those of the rejected choice.
 //!
-//! A place reports every block written and read to its [`Ledger`]. For a small random share of blocks, which the place
-//! draws, it reports the real costs of `store` and of the codec ([`Counterfactual`]). From those samples and the
+//! A place reports every block written and read to its [`Ledger`]. For a small random share of blocks, drawn by the
+//! place, it reports the real costs of `store` and of the codec ([`Counterfactual`]). From those samples and the
 //! estimates of all decisions the ledger computes the earnings of compression, with their 95 % interval. `holdout.rs`
 //! draws the blocks, and prices them both ways.
 //!
-//! Promises: counters of work are exact. Savings are estimates with intervals and say how many samples they rest on.
+//! Promises: counters of work are exact. Savings are estimates with intervals and with their numbers of samples.
 //! Ledgers of threads merge into the ledger of all.
 //!
 //! It draws no samples, reads no clock and prices nothing. Costs come in, all in the one unit of the decisions' prices.
@@ -22,7 +22,7 @@ use crate::units::{Estimate, Joules, Seconds, Watts};
 /// The cost of storing one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Written {
-    /// Bytes stored; the raw length where the codec gave up.
+    /// Bytes stored; the raw length if the codec gave up.
     pub stored_bytes: u64,
     /// Core time of encoding, in vain or not.
     pub encode: Seconds,
@@ -72,7 +72,7 @@ pub struct Account {
     pub read_bytes: u64,
     /// Core time of decoding.
     pub decode: Seconds,
-    /// Energy of encoding and decoding, as far as it was metered.
+    /// Energy of encoding and decoding, where it was metered.
     pub energy: Joules,
 }
 
@@ -96,7 +96,7 @@ impl Account {
     }
 }
 
-/// The gain or loss from compression, as far as samples show it.
+/// The gain or loss from compression, as shown by samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Earnings {
     /// Cost saved against storing every block raw, less the overhead of deciding and sampling;
@@ -106,13 +106,13 @@ pub struct Earnings {
     pub saved_share: Estimate,
 }
 
-/// The saving from compression and the possible saving, without the work. A random part of the blocks does with one
-/// group. Its costs say nothing until they are merged with those of other parts.
+/// The real and the possible saving from compression, without the work. A random part of the blocks needs only one
+/// group. Its costs are meaningful only when merged with those of other parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Costs<const GROUPS: usize = GROUP_COUNT> {
-    /// Blocks that were compressed: what that saved.
+    /// The saving on blocks that were compressed.
     earned: Savings<GROUPS>,
-    /// Blocks that were stored raw though a codec was at hand: what it would have saved.
+    /// The possible saving on blocks that were stored raw although a codec was available.
     missed: Savings<GROUPS>,
     /// Expected cost of all blocks stored raw.
     pub(crate) store_cost: f64,
@@ -120,7 +120,7 @@ pub(crate) struct Costs<const GROUPS: usize = GROUP_COUNT> {
 }
 
 impl<const GROUPS: usize> Costs<GROUPS> {
-    /// Counts a block that was written after this decision.
+    /// Counts a block written by this decision.
     pub(crate) fn wrote(&mut self, decision: &Decision) {
         self.store_cost += decision.store_cost.mean;
         if decision.method != Method::STORE {
@@ -151,12 +151,12 @@ impl<const GROUPS: usize> Costs<GROUPS> {
         self.overhead_cost += other.overhead_cost;
     }
 
-    /// Returns how many samples it rests on.
+    /// Returns the number of samples behind it.
     pub(crate) fn samples(&self) -> u64 {
         (self.earned.samples() + self.missed.samples()) as u64
     }
 
-    /// Returns what compressing earned, once samples say.
+    /// Returns the earnings from compression, once samples show them.
     pub(crate) fn earnings(&self) -> Option<Earnings> {
         let saved_cost = self.earned.total()?.map(|saved| saved - self.overhead_cost);
         let share = |cost: f64| match self.store_cost > 0.0 {
@@ -169,7 +169,7 @@ impl<const GROUPS: usize> Costs<GROUPS> {
         })
     }
 
-    /// Returns what it would have earned on the blocks that were stored raw, once samples say.
+    /// Returns the possible earnings on the blocks that were stored raw, once samples show them.
     pub(crate) fn missed(&self) -> Option<Estimate> {
         self.missed.total()
     }
@@ -217,7 +217,7 @@ impl Ledger {
     /// The most accounts kept apart; further work is booked under `other`.
     pub const ACCOUNTS_MAX: usize = 1024;
 
-    /// Books a block that was written after this decision.
+    /// Books a block written by this decision.
     pub fn wrote(&mut self, decision: &Decision, written: &Written) {
         let is_compressed = decision.method != Method::STORE;
         let (expected_stored, expected_encode) = match is_compressed {
@@ -251,19 +251,19 @@ impl Ledger {
         });
     }
 
-    /// Books what deciding and sampling cost beside the blocks themselves, in the ledger's unit.
+    /// Books the cost of deciding and sampling beside the blocks themselves, in the ledger's unit.
     pub fn overhead(&mut self, cost: f64) {
         self.whole.overhead(cost);
     }
 
-    /// Takes in the cost of both choices on a block of this decision. The place draws such blocks at random and with
-    /// one probability for all; each is booked by [`Ledger::wrote`] besides.
+    /// Adds the cost of both choices on a block of this decision. The place draws such blocks at random and with one
+    /// probability for all; [`Ledger::wrote`] books each of them as well.
     pub fn counterfactual(&mut self, decision: &Decision, found: &Counterfactual) {
         self.whole.counterfactual(decision, found);
     }
 
-    /// Returns the work done, by class and method; the last account is of all beyond
-    /// [`Ledger::ACCOUNTS_MAX`], if there is any.
+    /// Returns the work done, by class and method; a last account holds all work beyond [`Ledger::ACCOUNTS_MAX`], if
+    /// there is any.
     pub fn accounts(&self) -> impl Iterator<Item = (Option<(Class, Method)>, &Account)> {
         let kept = self
             .accounts
@@ -349,13 +349,12 @@ impl Ledger {
         render(&[ledger], &rows)
     }
 
-    /// Returns what compressing earned since the books were opened; none while samples are too
-    /// few to say.
+    /// Returns the earnings from compression since the books were opened; `None` while there are too few samples.
     pub fn earnings(&self) -> Option<Earnings> {
         self.whole.earnings()
     }
 
-    /// Sets the energy of every account to that of its core time: for a place that books time and has no meter.
+    /// Sets the energy of every account from its core time: for a place that books time and has no meter.
     pub fn set_core_watts(&mut self, watts_per_core: Watts) {
         let accounts = self.accounts.values_mut().chain([&mut self.other]);
         for account in accounts {
@@ -363,7 +362,7 @@ impl Ledger {
         }
     }
 
-    /// Takes in the books of a thread.
+    /// Adds the books of a thread.
     pub fn merge(&mut self, other: &Ledger) {
         for (&(class, method), account) in &other.accounts {
             self.account(class, method).add(account);
@@ -372,7 +371,7 @@ impl Ledger {
         self.whole.merge(&other.whole);
     }
 
-    /// Empties the books and returns what was in them, for merging.
+    /// Empties the books and returns their contents, for merging.
     pub fn take(&mut self) -> Ledger {
         std::mem::take(self)
     }
@@ -658,8 +657,8 @@ mod tests {
         assert!(exposition.contains(line), "{exposition}");
     }
 
-    /// Checks the rules of the Prometheus text format: each family once, with HELP and TYPE before its samples, and
-    /// every sample of the family announced last.
+    /// Checks the rules of the Prometheus text format: each family occurs once, HELP and TYPE stand before its samples,
+    /// and every sample belongs to the last announced family.
     fn check_exposition(text: &str) {
         let mut families = std::collections::BTreeSet::new();
         let mut family = String::new();

@@ -9,8 +9,8 @@
 //!
 //! Features come in, decisions go out.
 //!
-//! Not here: bytes, codec implementations, clocks, randomness, controllers and queues. The movement of a price belongs
-//! to its place; the price arrives as a number.
+//! Not here: bytes, codec implementations, clocks, randomness, controllers and queues. A price moves in its own place
+//! and arrives here as a number.
 #![deny(unsafe_code)]
 
 mod carried;

@@ -1,9 +1,9 @@
-//! Quantities dotted with prices: what a block costs over its life, with its band.
+//! Quantities times prices: the cost of a block over its life, with its band.
 //!
 //! [`BlockLife`] describes the life of a block in its place, [`Quantities`] a method's demands for it, [`Prices`] the
-//! cost of each demand there. The formula is [`crate::model::cost()`]; this file brings estimates to it. A price, a
-//! number of reads or a time held is one and the same unknown for every method. So a comparison varies it for both
-//! sides at once. The estimates of two methods are taken as independent of each other.
+//! cost of each demand there. The formula is [`crate::model::cost()`]; this file passes estimates to it. A price, a
+//! number of reads or a time held is unknown, but the same for every method. So a comparison varies it for both sides
+//! at once. The estimates of two methods are taken as independent of each other.
 //!
 //! Not here: the choice of the best method (`decision.rs`), and the movement of prices. The stream's price of its link
 //! arrives as [`Prices`].
@@ -18,12 +18,11 @@ use crate::units::{Estimate, Seconds};
 
 /// The cost of each quantity, all in one unit: seconds, joules or euros.
 ///
-/// Energy-delay is followed by linear prices: time priced at the running energy, energy at the
-/// running time.
+/// Linear prices can follow energy-delay: time priced at the running energy, energy at the running time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
-    /// One second of one core: 1 for the time of a waiting thread, the watts a busy core adds for
-    /// energy, its rent for money.
+    /// One second of one core: 1 for the time of a waiting thread, the extra watts of a busy core for energy, its rent
+    /// for money.
     pub per_core_second: Estimate,
     /// One byte written to the medium.
     pub per_byte_written: Estimate,
@@ -55,7 +54,7 @@ impl Prices {
     /// Checks that every price is a finite number of at least 0 with its interval in order.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the first price that is not.
+    /// [`Error::Invalid`] with the name of the first price that is wrong.
     pub fn check(&self) -> Result<()> {
         let named = [
             ("price per core second", self.per_core_second),
@@ -72,21 +71,20 @@ impl Prices {
     }
 }
 
-/// One block and the life that awaits it in its place.
+/// One block and its expected life in its place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockLife {
     /// The kind of data; carried into the decision, not used to choose.
     pub class: Class,
     /// Its length before compression.
     pub raw_bytes: u64,
-    /// How often it is read after it was written once. Default 2 to 4, as on common servers
-    /// (Kothiyal 2009, section 5.6).
+    /// Reads for each write. Default 2 to 4, as on common servers (Kothiyal 2009, section 5.6).
     pub reads_per_write: Estimate,
-    /// How long it is held, in seconds. Default 0: holding costs nothing.
+    /// The time for which it is held, in seconds. Default 0: holding costs nothing.
     pub held_seconds: Estimate,
     /// The units in which the place occupies bytes. Default: every byte counts.
     pub allocation: Allocation,
-    /// Whether whole units are written and read too: padded frames, direct I/O. Default false.
+    /// Whether whole units are written and read as well: padded frames, direct I/O. Default false.
     pub moves_whole_units: bool,
     /// Header and trailer the place adds to every stored block, raw ones too. Default 0.
     pub overhead_bytes: u64,
@@ -113,7 +111,7 @@ impl BlockLife {
     /// Checks that every amount is finite, at least 0 and in order, and the unit at least 1.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the first field that is wrong.
+    /// [`Error::Invalid`] with the name of the first field that is wrong.
     pub fn check(&self) -> Result<()> {
         check_amount("reads per write", self.reads_per_write)?;
         check_amount("seconds held", self.held_seconds)?;
@@ -164,7 +162,7 @@ impl Quantities {
         }
     }
 
-    /// Returns the quantities of a block that is stored as it is and never copied by a codec.
+    /// Returns the quantities of a block that is stored raw and never copied by a codec.
     pub fn of_store(life: &BlockLife) -> Quantities {
         let none = Estimate::exact(0.0);
         let raw = Estimate::exact(life.raw_bytes as f64);
@@ -187,7 +185,7 @@ impl Quantities {
         Point::new(self, &own, &shared).cost()
     }
 
-    /// Returns these where the codec left so many bytes.
+    /// Returns these quantities for a given number of bytes from the codec.
     pub fn storing(self, stored_bytes: u64, life: &BlockLife) -> Quantities {
         let held = stored_bytes + life.overhead_bytes;
         let held_bytes = Estimate::exact(life.allocation.held_bytes(held) as f64);
@@ -202,7 +200,7 @@ impl Quantities {
         }
     }
 
-    /// Returns these of another form of the method, whose work and bytes are these shares.
+    /// Returns the quantities of another form of the method, with these shares of work and bytes.
     pub fn shared(&self, work: f64, stored: f64) -> Quantities {
         let by = |it: Estimate, share: f64| it.map(|value| value * share);
         Quantities {
@@ -217,7 +215,7 @@ impl Quantities {
         [
             self.encode_core_seconds,
             self.decode_core_seconds,
-            // Stored and held bytes are uncertain together: from both low to both high.
+            // Stored and held bytes vary together: from both low to both high.
             Estimate::plus_minus(0.0, 1.0),
         ]
     }
@@ -316,7 +314,7 @@ impl Point {
         }
     }
 
-    /// Codec and medium add up: that alone is true for energy and money. A place whose stages overlap charges the
+    /// Codec and medium add up, which alone is right for energy and money. A place whose stages overlap charges the
     /// remaining waits.
     fn cost(&self) -> f64 {
         model::cost(&self.block, &self.place, &self.life, Overlap::Serial)
@@ -399,8 +397,8 @@ pub(super) fn parts(
     Point::new(quantities, &own, &shared).parts()
 }
 
-/// Propagates independent bands through `function`. Each input is moved to both ends alone, and the deviations are
-/// added in quadrature, those upward apart from those downward.
+/// Propagates independent bands through `function`. Each input is moved to both ends on its own. The deviations are
+/// added in quadrature, upward and downward ones apart.
 fn in_quadrature<const COUNT: usize>(
     inputs: [Estimate; COUNT],
     function: impl Fn(&[f64; COUNT]) -> f64,
@@ -448,8 +446,8 @@ const UNITS_COUNTED_MAX: f64 = 64.0;
 /// Returns the mean of the bytes that a place occupies for a block. Its encoded length is lognormal with the given mean
 /// and spread (standard deviation of its logarithm).
 ///
-/// Rounding the mean up would put a cliff where there is a slope: many blocks of 4000 bytes on average need a second
-/// unit of 4096. The sum over k of P(length > k units) is the mean number of units.
+/// Rounding the mean up would make a step out of a slope: with a mean of 4000 bytes, many blocks need a second unit of
+/// 4096. The sum over k of P(length > k units) is the mean number of units.
 fn expected_held_bytes(encoded: f64, spread: f64, life: &BlockLife) -> f64 {
     let overhead = life.overhead_bytes as f64;
     let unit = life.allocation.unit_bytes as f64;
@@ -509,7 +507,7 @@ mod tests {
         }
     }
 
-    /// Compares the mean of held bytes with that of drawn blocks, each rounded by itself.
+    /// Compares the mean of held bytes with that of drawn blocks, each rounded on its own.
     fn check_held(random: &mut fastrand::Rng, encoded: f64, spread: f64, life: &BlockLife) {
         let draws = 20_000;
         let raw = life.raw_bytes as f64;

@@ -1,9 +1,9 @@
-//! The prior knowledge about a method, before anything was measured here.
+//! The prior knowledge about a method, before any measurement here.
 //!
-//! Speeds and ratios come from one published table, rows of the codecs this library has: lzbench 2.0.1 on
+//! Speeds and ratios come from one published table, from the rows of this library's codecs: lzbench 2.0.1 on
 //! `silesia.tar`, one thread of an AMD EPYC 9554 (inikep/lzbench, README). Levels between two rows are interpolated:
-//! logarithms of speed and ratio are close to linear in the level. How block length and class move them was measured by
-//! this project (see the constants).
+//! logarithms of speed and ratio are close to linear in the level. This project measured how block length and class
+//! move them (see the constants).
 //!
 //! After one scale test, over 43 files on another machine, the errors of ln encode, ln decode and ln(stored / raw) are
 //! 0.54, 0.46 and 0.28 (root mean square over the unfiltered methods). 95 to 97 of 100 intervals hold the truth. The
@@ -15,7 +15,7 @@ use crate::codec::{Codec, Filter, Method};
 use crate::decide::class::Class;
 use crate::decide::profile::Basis;
 
-/// Encode seconds per byte, decode seconds per byte, stored over raw: what a profile knows of.
+/// The factors of a profile: encode seconds per byte, decode seconds per byte, stored over raw.
 pub(super) const FACTOR_COUNT: usize = 3;
 pub(super) const ENCODE: usize = 0;
 pub(super) const DECODE: usize = 1;
@@ -27,19 +27,19 @@ pub(super) type Factors = [f64; FACTOR_COUNT];
 /// rest was measured on 43 files, 8 methods and three lengths.
 pub(super) const MACHINE_DEVIATION: Factors = [0.6, 0.6, 0.1];
 pub(super) const SCALE_TEST_DEVIATION: f64 = 0.3;
-/// The remainder of a pair after class and method, and of a pair at a block length.
+/// The remainder of a pair after class and method, and of a pair at one block length.
 const PAIR_DEVIATION: Factors = [0.4, 0.45, 0.11];
 const LENGTH_DEVIATION: Factors = [0.4, 0.35, 0.12];
 /// From block to block within a cell.
 pub(super) const BLOCK_DEVIATION: Factors = [0.31, 0.28, 0.27];
 
-/// From this share of raw on a method is taken to store raw: what it might have saved was cut off.
+/// The share of raw from which a method counts as storing raw: its possible saving was cut off.
 pub(super) const RAW_SHARE: f64 = 0.98;
-/// The most by which ln(stored / raw) of a method exceeds that of a relative that also codes single bytes, where that
-/// one hardly saves. Measured: at most 4.9, for `xz -6` and `bzip2 -9` beside `zstd -3` on the first, eighth and
-/// twentieth MiB of 29 files, where the latter saves less than a tenth.
+/// The most by which ln(stored / raw) of a method exceeds that of a relative that also codes single bytes, where the
+/// relative hardly saves. Measured: at most 4.9, for `xz -6` and `bzip2 -9` beside `zstd -3`. The data were the first,
+/// eighth and twentieth MiB of 29 files, where `zstd -3` saves less than a tenth.
 pub(super) const REACH: f64 = 5.0;
-/// The least that such a relative is taken to have left: below it bounds say more than they know.
+/// The least assumed remainder of such a relative: below it, bounds would exceed the evidence.
 pub(super) const REACH_FROM: f64 = -0.004;
 
 /// A belief about one method at one block length.
@@ -50,18 +50,18 @@ pub(super) struct Prior {
     /// Standard deviations of this method's difference from `ln`, beside the effects of the machine and the class on
     /// all methods.
     pub deviation: Factors,
-    /// Standard deviations of the remainder of the pair after class and method, and of a pair at a block length.
+    /// Standard deviations of the remainder of the pair after class and method, and of a pair at one block length.
     pub pair_deviation: Factors,
     pub length_deviation: Factors,
-    /// Whether its encoding time is believed for the class itself: the class's effect on methods that skip says nothing
-    /// of it.
+    /// Whether its encoding time is believed for the class itself: the class's effect on methods that skip does not
+    /// apply to it.
     pub is_apart: bool,
-    /// Published, or a default where no row comes near.
+    /// Published, or a default without a row near it.
     pub basis: Basis,
 }
 
 struct Row {
-    /// Where the row lies in its family: the level, for lz4 the logarithm of the acceleration.
+    /// The place of the row in its family: the level, for lz4 the logarithm of the acceleration.
     level: f64,
     compress_mb_s: f64,
     decompress_mb_s: f64,
@@ -126,7 +126,7 @@ const BZIP2: &[Row] = &[
 ];
 
 /// Returns the seconds of a call beside its bytes, encoding and decoding. They were measured on blocks of 256 bytes to
-/// 1 MiB of 43 files, with codec workspaces reused.
+/// 1 MiB of 43 files, with reused codec workspaces.
 fn call_seconds(codec: Codec) -> (f64, f64) {
     match codec {
         Codec::Store => (0.0, 0.0),
@@ -140,7 +140,7 @@ fn call_seconds(codec: Codec) -> (f64, f64) {
 }
 
 /// Returns the factor by which each halving of a block below 1 MiB changes the encoding time of a byte. Dense methods
-/// search less in a shorter block; measured likewise.
+/// search less in a shorter block; measured in the same way.
 fn encode_halving(codec: Codec) -> f64 {
     match codec {
         Codec::Lz4Hc { level: 3.. } => 0.80,
@@ -151,11 +151,11 @@ fn encode_halving(codec: Codec) -> f64 {
     }
 }
 
-/// Seconds a byte-shuffle adds per byte, each way; measured likewise.
+/// Seconds a byte-shuffle adds per byte, each way; measured in the same way.
 const SHUFFLE_SECONDS_PER_BYTE: f64 = 0.15e-9;
 
-/// The part of ln(stored / raw) that is left when a whole file is cut into blocks of 2^x bytes. One curve serves all
-/// codecs to within 0.05 (measured likewise, slope of ln ratio on ln ratio).
+/// The part of ln(stored / raw) that remains when a whole file is cut into blocks of 2^x bytes. One curve serves all
+/// codecs to within 0.05 (measured in the same way, slope of ln ratio on ln ratio).
 const SHORT_BLOCK: [(f64, f64); 8] = [
     (6.0, 0.10),
     (8.0, 0.30),
@@ -167,20 +167,20 @@ const SHORT_BLOCK: [(f64, f64); 8] = [
     (23.0, 1.0),
 ];
 
-/// The assumed bytes of its like before a block where the method has a dictionary. A guess, of the usual size of a
+/// The assumed bytes of similar data before a block if the method has a dictionary. It is a guess, the usual size of a
 /// dictionary: its worth depends on the data it was trained on.
 const DICTIONARY_REACH_BYTES: f64 = 16384.0;
 
-/// The effect of a delta filter on xz where the class says that there are no numbers: logarithms of the factors, and
-/// the deviations between methods. Means over distances of 4 and 8 bytes and 56 blocks of at most 1 MiB from 35 files,
-/// `xz:1` with the filter against without.
+/// The effect of a delta filter on xz for a class without numbers: logarithms of the factors, and the deviations
+/// between methods. They are means over distances of 4 and 8 bytes and 56 blocks of at most 1 MiB from 35 files, `xz:1`
+/// with the filter against `xz:1` without.
 const NO_NUMBERS: Factors = [0.55, 0.0, 0.5];
 const NO_NUMBERS_DEVIATION: Factors = [0.35, 0.5, 0.15];
 
-/// Returns the logarithm of a factor on the encoding time, for data without repeats and a method that codes every byte
-/// all the same. `None` for other methods: one that skips where it finds nothing is fast there. Means over blocks of 64
-/// KiB and 1 MiB of six files, of random bytes, bits, doubles and floats. The hash chains of xz are searched to their
-/// ends, in a table that no cache holds. Its trees and the sort of bzip2 hardly notice.
+/// Returns the logarithm of a factor on the encoding time, for data without repeats and a method that still codes every
+/// byte. `None` for other methods: a method that skips where it finds nothing is fast there. Means over blocks of 64
+/// KiB and 1 MiB of six files, of random bytes, bits, doubles and floats. xz searches its hash chains to their ends, in
+/// a table that no cache holds. Its trees, and the sort of bzip2, hardly change.
 fn encode_hard(codec: Codec, block_bytes: u64) -> Option<f64> {
     match codec {
         Codec::Xz { level: ..=3 } => Some(1.25 - 0.22 * halvings(block_bytes)),
@@ -191,16 +191,16 @@ fn encode_hard(codec: Codec, block_bytes: u64) -> Option<f64> {
 }
 
 /// The remainder after these means, once for the method, the pair and its length. With the deviations of class and
-/// machine, files differ by 0.3 and more of them, under every filter.
+/// machine, files differ by 0.3 and more from them, under every filter.
 const HARD_DEVIATION: f64 = 0.15;
 
-/// Returns how often 1 MiB is halved to a block, 0 for longer ones.
+/// Returns the number of halvings from 1 MiB to a block, 0 for longer ones.
 fn halvings(block_bytes: u64) -> f64 {
     (20.0 - (block_bytes.max(1) as f64).log2()).max(0.0)
 }
 
-/// Returns the prior of `method` on blocks of `block_bytes` of average data, with the class's own effects on it and on
-/// its filter.
+/// Returns the prior of `method` on blocks of `block_bytes` of average data, with the class's own effects on the method
+/// and its filter.
 pub(super) fn of_pair(class: Class, method: Method, block_bytes: u64) -> Prior {
     let mut prior = of_method(method, block_bytes);
     if let Some(ln) = encode_hard(method.codec, block_bytes).filter(|_| class.is_hard()) {
@@ -219,7 +219,7 @@ pub(super) fn of_pair(class: Class, method: Method, block_bytes: u64) -> Prior {
     prior
 }
 
-/// Returns what is believed of `method` on blocks of `block_bytes` of average data.
+/// Returns the belief about `method` on blocks of `block_bytes` of average data.
 pub(super) fn of_method(method: Method, block_bytes: u64) -> Prior {
     let (rows, level) = family(method.codec);
     let (compress_mb_s, decompress_mb_s, stored) = interpolate(rows, level);
@@ -264,7 +264,7 @@ fn family(codec: Codec) -> (&'static [Row], f64) {
         Codec::Deflate { level } => (DEFLATE, level.into()),
         Codec::Xz { level } => (XZ, level.into()),
         Codec::Bzip2 { level } => (BZIP2, level.into()),
-        // Where it is a candidate it is measured before it can be picked.
+        // As a candidate it is measured before it can be picked.
         Codec::Fsst => (LZ4, 0.0),
     }
 }
@@ -306,7 +306,7 @@ fn line(low: (f64, f64), high: (f64, f64), x: f64) -> f64 {
     low.1 + share * (high.1 - low.1)
 }
 
-/// A belief about the effect of a class on every method alike: mean and standard deviation of the logarithm of each
+/// A belief about the effect of a class on all methods alike: mean and standard deviation of the logarithm of each
 /// factor, relative to the published table's data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassPrior {
@@ -314,7 +314,7 @@ pub(super) struct ClassPrior {
     pub deviation: Factors,
 }
 
-/// Returns what is believed of a class.
+/// Returns the belief about a class.
 ///
 /// Content classes: means over eight methods and three block lengths on the same 43 files. On them
 /// class plus method leaves a deviation of 0.11 in ln(stored / raw), 0.4 in the times.
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn levels_between_rows_lie_between_them() {
-        // lzbench's own zstd -3 and -4, which the table leaves out, in a looser tolerance.
+        // lzbench's own zstd -3 and -4, which the table leaves out, with a wider tolerance.
         check("zstd:3", [245.0, 1229.0], 3.15, 0.02);
         check("zstd:4", [175.0, 1213.0], 3.26, 0.02);
         // Beyond the last row of the family, its values.

@@ -1,10 +1,10 @@
 //! Profiles: the measured cost and ratio of a method on a class on this machine.
 //!
-//! A [`Profile`] takes [`Observation`]s and answers with [`MethodEstimate`]s. It keeps three factors for each (class,
-//! method, power of two of the block length): seconds per byte to encode, to decode, and stored over raw. Each is a
+//! A [`Profile`] takes [`Observation`]s and answers with [`MethodEstimate`]s. For each class, method and power of two
+//! of the block length it keeps three factors: seconds per byte to encode, to decode, and stored over raw. Each is a
 //! weighted mean and variance of its logarithm, since costs and ratios vary by factors; old observations fade.
 //!
-//! A factor that was not measured is predicted:
+//! An unmeasured factor is predicted:
 //!
 //! ```text
 //! ln x(class, method, length) = prior(method, length) + prior(class)
@@ -44,7 +44,7 @@ pub enum Basis {
     Pooled,
     /// The published table.
     Published,
-    /// No better than a guess: a method the table does not have.
+    /// A mere guess, for a method outside the table.
     Default,
 }
 
@@ -63,9 +63,9 @@ impl Basis {
 /// One number of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factor {
-    /// The mean over blocks with its 95 % interval: how well the mean is known.
+    /// The mean over blocks with its 95 % interval, which is the certainty of the mean.
     pub value: Estimate,
-    /// Standard deviation of the logarithm from block to block: how far one block may lie off.
+    /// Standard deviation of the logarithm from block to block: the possible distance of one block.
     pub spread: f64,
     /// Effective number of observations of this very class, method and length.
     pub weight: f64,
@@ -74,7 +74,7 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// Makes a factor that is known exactly, for a value measured on the very block.
+    /// Makes an exact factor, for a value measured on the very block.
     pub fn exact(value: f64) -> Factor {
         Factor {
             value: Estimate::exact(value),
@@ -92,7 +92,7 @@ pub struct MethodEstimate {
     pub encode_seconds_per_byte: Factor,
     /// Core seconds to decode one raw byte.
     pub decode_seconds_per_byte: Factor,
-    /// Stored over raw bytes of the set, at most 1: what does not shrink is stored raw.
+    /// Stored over raw bytes of the set, at most 1: a block that does not shrink is stored raw.
     pub stored_per_raw: Factor,
 }
 
@@ -103,8 +103,8 @@ impl MethodEstimate {
     }
 }
 
-/// The part of an estimate that stays until a decoding is observed. A caller that asks for the estimate again and again
-/// keeps it ([`Profile::estimate_again`]).
+/// The part of an estimate that stays until a decoding is observed. A caller that repeats the estimate keeps it
+/// ([`Profile::estimate_again`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
     class: Class,
@@ -123,16 +123,16 @@ pub struct Observation {
     pub method: Method,
     /// Its length before.
     pub raw_bytes: u64,
-    /// Its length after; more than `raw_bytes` counts as `raw_bytes`.
+    /// Its stored length; more than `raw_bytes` counts as `raw_bytes`.
     pub stored_bytes: u64,
-    /// Core time of encoding, where it was taken.
+    /// Core time of encoding, if it was taken.
     pub encode: Option<Seconds>,
-    /// Core time of decoding, where it was taken.
+    /// Core time of decoding, if it was taken.
     pub decode: Option<Seconds>,
 }
 
 impl Observation {
-    /// Returns the three factors, as far as they were taken and are within reason.
+    /// Returns the three factors that were taken and are plausible.
     fn factors(&self) -> [Option<f64>; FACTOR_COUNT] {
         let raw = self.raw_bytes as f64;
         let per_byte = |time: Option<Seconds>| {
@@ -199,26 +199,25 @@ impl Default for ProfileOptions {
 #[derive(Clone, Debug)]
 pub struct Profile {
     options: ProfileOptions,
-    /// The machine's speed as scale tests found it, before anything else was measured.
+    /// The machine's speed by scale tests, before any other measurement.
     scale: [Normal; FACTOR_COUNT],
     cells: BTreeMap<CellKey, Cell>,
     effects: [Effects; FACTOR_COUNT],
-    /// By how much cells that are carried are wrong here.
+    /// The error of carried cells on this machine.
     carried: [Carried; FACTOR_COUNT],
-    /// Observations since the effects were fitted.
+    /// Observations since the last fit of the effects.
     pending: usize,
 }
 
 /// Class, method and the power of two of the block length.
 pub(super) type CellKey = (Class, Method, u8);
 
-/// The observations under one key, beside the belief about it: the belief is computed once, because every fit asks for
-/// it.
+/// The observations under one key, with the prior belief about it, which is computed once because every fit needs it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub prior: Prior,
     pub trackers: [Tracker; FACTOR_COUNT],
-    /// Known from an earlier run alone.
+    /// Known only from an earlier run.
     is_carried: bool,
 }
 
@@ -236,11 +235,11 @@ impl Cell {
     }
 }
 
-/// Blocks of fewer and of more bytes share the cells of 2^6 and of 2^24.
+/// Shorter and longer blocks share the cells of 2^6 and of 2^24.
 pub(super) const LENGTH_BITS_MIN: u8 = 6;
 pub(super) const LENGTH_BITS_MAX: u8 = 24;
 
-/// Blocks shorter by no more than these powers of two leave a method about as much to find.
+/// Blocks shorter by at most these powers of two leave a method about as much to find.
 const NEAR_LENGTH_BITS: u8 = 2;
 
 const STORED_PER_RAW_MIN: f64 = 1e-7;
@@ -252,7 +251,7 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// The most cells kept; when full, the one of least weight makes room.
+    /// The most cells kept; when full, the one with the least weight makes room.
     pub const CELLS_MAX: usize = 4096;
 
     /// Makes a profile that knows only the shipped priors.
@@ -275,8 +274,8 @@ impl Profile {
         profile
     }
 
-    /// Corrects the shipped speeds to this machine by one short test. It times one method both ways on some 256 KiB of
-    /// ordinary data (2 ms with `zstd:1`), repeats that, and takes the least time.
+    /// Corrects the shipped speeds to this machine by one short test. The test times one method both ways on some 256
+    /// KiB of ordinary data (2 ms with `zstd:1`), repeats that, and takes the least time.
     ///
     /// # Errors
     /// [`Error::Invalid`] when a time is missing, not positive, or off the published one by more
@@ -301,8 +300,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Takes in the cost of one block and returns whether it revealed a drift: the class's evidence on the drifting
-    /// factor then counts little. Times that are missing or negative, and blocks of no bytes, teach nothing.
+    /// Adds the cost of one block and returns whether it revealed a drift: the class's evidence on the drifting factor
+    /// then counts little. Missing or negative times, and blocks of no bytes, teach nothing.
     pub fn observe(&mut self, observation: &Observation) -> bool {
         let key = (
             observation.class,
@@ -326,8 +325,8 @@ impl Profile {
                 }
             }
         }
-        // The fit costs as much as there are cells. Done so rarely, it adds a constant to each observation. At first,
-        // when every observation counts much, it is done each time.
+        // The fit costs as much as there are cells. At this rare rate it adds a constant to each observation. At first,
+        // when every observation counts much, it runs each time.
         self.pending += 1;
         if self.pending * 8 >= self.cells.len() {
             self.fit();
@@ -358,7 +357,7 @@ impl Profile {
         }
     }
 
-    /// Takes in the observations of another profile of the same machine.
+    /// Adds the observations of another profile of the same machine.
     ///
     /// Evidence adds up to the most that [`ProfileOptions::half_life_observations`] lets a cell hold. The order of
     /// merging matters only where that limit or [`Profile::CELLS_MAX`] is reached.
@@ -375,12 +374,12 @@ impl Profile {
     }
 
     /// Estimates a method on a class for blocks of `block_bytes`. Every method on every class has an estimate, and its
-    /// basis says what it is worth.
+    /// basis states its worth.
     pub fn estimate(&self, class: Class, method: Method, block_bytes: u64) -> MethodEstimate {
         self.estimate_again(&self.standing(class, method, block_bytes))
     }
 
-    /// Returns what of an estimate stays as it is until a decoding is observed.
+    /// Returns the part of an estimate that stays until a decoding is observed.
     pub fn standing(&self, class: Class, method: Method, block_bytes: u64) -> Standing {
         let prior = prior::of_pair(class, method, block_bytes);
         Standing {
@@ -456,7 +455,7 @@ impl Profile {
         if let Some(least) = self.least_ln(class, method, own_bits, factor) {
             belief.mean = belief.mean.max(least);
             if own.is_none() {
-                // Where all is about to be stored raw, what pairs differ by shrinks as well.
+                // If all is about to be stored raw, the differences between pairs shrink as well.
                 belief.variance = belief.variance.min(least * least);
             }
         }
@@ -484,16 +483,16 @@ impl Profile {
         }
     }
 
-    /// Returns the least ln(stored / raw) that a method may be predicted, from the ratios of its relatives on the class
-    /// at about the same length. `None` where these are no evidence.
+    /// Returns the least ln(stored / raw) that may be predicted for a method, from the ratios of its relatives on the
+    /// class at about the same length. `None` if these are no evidence.
     ///
-    /// The additive terms take for granted a saving that others have on other data. Where hardly anything is left to
-    /// save, all methods save hardly anything.
+    /// The additive terms assume a saving that others have on other data. If hardly anything is left to save, all
+    /// methods save hardly anything.
     fn least_ln(&self, class: Class, method: Method, bits: u8, factor: usize) -> Option<f64> {
         if factor != STORED || method.filter != Filter::None || method.dictionary {
             return None;
         }
-        // A method that only looks for repeats is no evidence for those that also code single bytes.
+        // A method that only finds repeats is no evidence for those that also code single bytes.
         let codes_bytes = |codec: Codec| {
             matches!(
                 codec,
@@ -544,7 +543,7 @@ impl Profile {
         &self.cells
     }
 
-    /// Makes a profile of cells that were learned in an earlier run.
+    /// Makes a profile of cells from an earlier run.
     pub(super) fn from_cells(options: ProfileOptions, cells: BTreeMap<CellKey, Cell>) -> Profile {
         let mut profile = Profile::new(options);
         profile.cells = cells;
@@ -562,7 +561,7 @@ impl ProfileOptions {
         f64::exp2(-1.0 / self.half_life_observations)
     }
 
-    /// The weight a cell tends to when it is observed for ever.
+    /// The weight that a cell approaches under endless observations.
     fn weight_max(&self) -> f64 {
         1.0 / (1.0 - self.kept_per_observation())
     }
@@ -648,7 +647,7 @@ mod tests {
             .collect();
         let mut compared = 0;
         for round in 0..60 {
-            // One more pair at a time, of eight in all: as long as there are no more each is fitted to at once.
+            // One more pair at a time, eight in all: while the pairs stay few, each is fitted at once.
             let reach = (round / 4 + 1).min(8);
             let (class, name) = pairs().nth(random.usize(..reach)).unwrap();
             let share = 0.2 + 0.5 * random.f64();
@@ -784,7 +783,7 @@ mod tests {
                 );
                 assert!(self::ratio(&profile, Class::TEXT, name) > 2.0);
             }
-            // A measured method is believed, against its relatives too.
+            // A measured method is believed, even against its relatives.
             for _ in 0..40 {
                 profile.observe(&block(class, "xz:6", MIB, 0.5, 300.0));
             }

@@ -1,36 +1,35 @@
 //! The estimator behind the ledger: the total saving over all blocks, from a random sample.
 //!
-//! Private to `decide`. Of every block the *expected* saving is known, of the sampled ones the *real* saving too. The
+//! Private to `decide`. The *expected* saving is known for every block, and the *real* saving for sampled blocks. The
 //! regression estimator of survey sampling (Cochran 1977, section 7.2) takes the sample's mean of real savings. It
-//! corrects that by the distance of the sample's expected savings from everybody's:
+//! corrects that by the distance of the sample's expected savings from those of all blocks:
 //!
 //! ```text
 //! total = N * (mean y + b * (mean X - mean x)),    b = S_xy / S_xx
 //! ```
 //!
-//! so that a good profile narrows the interval and a bad one biases nothing. Real savings spread the more the larger
-//! they are, and are skew. The textbook variance then held the truth in 88 % of cases instead of 95. The variance is
+//! so that a good profile narrows the interval and a bad one biases nothing. Large real savings spread more than small
+//! ones, and are skewed. The textbook variance therefore held the truth in 88 % of cases instead of 95. The variance is
 //! therefore that of the delete-a-group jackknife (Kott 2001).
 
 use crate::statistics::student_t_975;
 use crate::units::Estimate;
 
-/// Least samples for an interval: fewer say nothing of the spread.
+/// The least samples for an interval: fewer show no spread.
 const SAMPLES_MIN: f64 = 8.0;
-/// Groups of the jackknife: fewer widen the interval (Student's t), more cost memory.
+/// Groups of the jackknife: fewer widen the interval (Student's t), more need more memory.
 pub(super) const GROUP_COUNT: usize = 16;
 
-/// A population of blocks and the sample drawn from it. Counts are real numbers, since old ones
-/// fade.
+/// A population of blocks and the sample drawn from it. Counts are real numbers, because old ones fade.
 ///
-/// A part of a population, which by itself says nothing, does with one group and 64 bytes. Parts to which
-/// blocks fall at random are the groups of the whole.
+/// A part of a population, which is meaningless on its own, needs one group and 64 bytes. Parts to which blocks fall at
+/// random are the groups of the whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Savings<const GROUPS: usize = GROUP_COUNT> {
     blocks: f64,
     expected: f64,
     groups: [Moments; GROUPS],
-    /// The group of the next sample: one after another.
+    /// The group of the next sample; groups alternate.
     next: usize,
 }
 
@@ -72,9 +71,9 @@ impl Moments {
         self.samples = samples;
     }
 
-    /// The regression estimate of the mean of y where the mean of x is known.
+    /// The regression estimate of the mean of y at a known mean of x.
     fn mean_y_at(&self, mean_x: f64) -> f64 {
-        // Where expectations hardly differ they explain nothing: the slope would be noise.
+        // If expectations hardly differ they explain nothing: the slope would be noise.
         let scale = self.mean_x.abs() * 1e-6;
         let slope = match self.sum_xx > self.samples * scale * scale {
             true => self.sum_xy / self.sum_xx,
@@ -91,7 +90,7 @@ impl<const GROUPS: usize> Savings<GROUPS> {
         self.expected += expected;
     }
 
-    /// Takes in a sample of a block that was or will be counted.
+    /// Adds a sample of a block that was or will be counted.
     pub fn add_sample(&mut self, expected: f64, real: f64) {
         self.merge_group(&Moments {
             samples: 1.0,
@@ -123,8 +122,8 @@ impl<const GROUPS: usize> Savings<GROUPS> {
         self.expected
     }
 
-    /// Returns the total real saving with its 95 % interval. None while samples are too few or of one group; zero where
-    /// there are no blocks.
+    /// Returns the total real saving with its 95 % interval. `None` while samples are too few or of one group; zero for
+    /// no blocks.
     ///
     /// # Cost
     /// Some microseconds.
@@ -212,7 +211,8 @@ mod tests {
         assert_eq!(part.total(), None, "one group has no spread");
     }
 
-    /// Returns in how many of `trials` the interval of a sampled total holds the truth, computed at once and in parts.
+    /// Returns in how many of `trials` the interval of a sampled total holds the truth, computed in one piece and in
+    /// parts.
     fn coverage(
         random: &mut fastrand::Rng,
         trials: u32,
@@ -256,7 +256,7 @@ mod tests {
                 "{what}, 1 in {:.0} sampled: {covered:?} of {trials}",
                 1.0 / share
             );
-            // 95 % less what skew costs an interval of some 50 samples, and four deviations.
+            // 95 % less the cost of skew for an interval of some 50 samples, and four deviations.
             let least = 0.885 * f64::from(trials);
             assert!(
                 covered.into_iter().all(|it| f64::from(it) >= least),

@@ -1,7 +1,7 @@
 //! A profile's record of one factor: a normal belief, and the moments of the observations.
 //!
 //! Private to `decide`. Everything is a logarithm, since costs and ratios vary by factors. The mean of the value itself
-//! is kept besides, because a set's ratio is sum over sum.
+//! is kept as well, because a set's ratio is sum over sum.
 
 use crate::decide::prior::BLOCK_DEVIATION;
 use crate::decide::profile::ProfileOptions;
@@ -23,7 +23,7 @@ impl Normal {
         }
     }
 
-    /// The belief after seeing a value that lies off the truth by `variance`.
+    /// The belief after a value that deviates from the truth by `variance`.
     pub fn observe(self, value: f64, variance: f64) -> Normal {
         let share = self.variance / (self.variance + variance);
         Normal {
@@ -44,7 +44,7 @@ impl Normal {
     }
 }
 
-/// Weight left to a cell after a drift, and by age alone.
+/// The weight of a cell after a drift, and by age alone.
 pub(super) const FADED_WEIGHT: f64 = 2.0;
 /// Observations that the usual variance counts for in a cell's own.
 const USUAL_VARIANCE_WEIGHT: f64 = 2.0;
@@ -70,7 +70,7 @@ impl Tracker {
     const DRIFT_WEIGHT_MIN: f64 = 6.0;
     /// Shift per observation, in standard deviations, that is not counted.
     const DRIFT_ALLOWANCE: f64 = 0.5;
-    /// Farthest residual that counts in full: one odd block is no drift.
+    /// The farthest residual that counts in full: one odd block is no drift.
     const DRIFT_RESIDUAL_MAX: f64 = 3.0;
 
     pub fn of_moments(weight: f64, mean_ln: f64, variance_ln: f64, mean: f64) -> Tracker {
@@ -107,7 +107,7 @@ impl Tracker {
         self.up > threshold || self.down > threshold
     }
 
-    /// Moves what was observed by a factor, given by its logarithm.
+    /// Moves the observations by a factor, given by its logarithm.
     pub fn move_by(&mut self, ln: f64) {
         self.mean_ln += ln;
         self.mean *= ln.exp();
@@ -136,7 +136,7 @@ impl Tracker {
         }
     }
 
-    /// Variance of the logarithm from block to block, pulled to the usual value while there are few.
+    /// Variance of the logarithm from block to block, pulled to the usual value while there are few blocks.
     pub fn block_variance(&self, factor: usize) -> f64 {
         let usual = BLOCK_DEVIATION[factor].powi(2);
         let squares = self.weight * self.variance_ln + USUAL_VARIANCE_WEIGHT * usual;
