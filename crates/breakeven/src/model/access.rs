@@ -1,8 +1,8 @@
-//! How accesses spread over buffers, and the share of them that a cache of the hottest ones serves.
+//! The distribution of accesses over buffers, and the share of them that a cache of the hottest ones serves.
 //!
-//! There are three patterns. One is even. Harper's Pareto rule gives 80 % of the accesses to 20 % of the data, even
-//! within each part. In Zipf's the k-th hottest buffer has weight `k^-s`. The cache is taken to hold the hottest
-//! buffers, as a perfect replacement strategy would.
+//! There are three patterns. The first is even. The second is Harper's Pareto rule: 80 % of the accesses go to 20 % of
+//! the data, evenly within each part. In the third, Zipf's, the k-th hottest buffer has weight `k^-s`. The cache is
+//! assumed to hold the hottest buffers, as with a perfect replacement strategy.
 //!
 //! Source: Harper 2018, chapter 4, Objective 1 (even and Pareto).
 
@@ -13,7 +13,7 @@ const PARETO_HOT_DATA: f64 = 0.2;
 /// The share of accesses that goes to the hot part.
 const PARETO_HOT_ACCESSES: f64 = 0.8;
 
-/// How accesses spread over the buffers of a data set.
+/// The distribution of accesses over the buffers of a data set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Access {
     /// Every buffer equally often.
@@ -24,17 +24,17 @@ pub enum Access {
     Zipf(f64),
 }
 
-/// How many of a data set's buffers, the hottest ones, a cache holds.
+/// The number of a data set's hottest buffers that a cache holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coverage {
-    /// Buffers held; may be a fraction, and more than there are.
+    /// Buffers held; it may be a fraction, and more than there are.
     pub cached_buffers: f64,
     /// Buffers in the data set, above 0.
     pub data_set_buffers: f64,
 }
 
 impl fmt::Display for Access {
-    /// Writes it as options and reports have it: `even`, `pareto`, `zipf:0.9`.
+    /// Writes it in the form of options and reports: `even`, `pareto`, `zipf:0.9`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Access::Even => f.write_str("even"),
@@ -52,7 +52,7 @@ impl Access {
     /// range.
     ///
     /// # Cost
-    /// Zipf: about 40 powers, whatever the number of buffers; relative error below 1e-9.
+    /// Zipf: about 40 powers, for any number of buffers; relative error below 1e-9.
     ///
     /// # Example
     /// ```
@@ -118,7 +118,7 @@ fn whole_zipf_weight(count: f64, exponent: f64) -> f64 {
                 .iter()
                 .sum::<f64>()
     };
-    // Both ends get half a term; the derivatives are taken at the upper less the lower end.
+    // Both ends get half a term; the derivatives are those at the upper end less those at the lower.
     one_by_one + integral(FIRST, count, s) + corrections(count) + term(FIRST) - corrections(FIRST)
 }
 

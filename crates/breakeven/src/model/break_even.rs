@@ -1,17 +1,17 @@
-//! How many reads per write make compressing pay: Kothiyal's read-write model.
+//! The reads per write that make compressing pay: Kothiyal's read-write model.
 //!
 //! A file is written once and read `n` times, plain or compressed. The saving of compression is then a straight line in
-//! `n`: [`Line`]. Where the line crosses zero is the break-even, and its two signs give the four [`Outcome`]s. Each
-//! metric (time, energy, energy-delay, money) is put through this file on its own: one may pay where another never
-//! does.
+//! `n`: [`Line`]. The line crosses zero at the break-even, and its two signs give the four [`Outcome`]s. Each metric
+//! (time, energy, energy-delay, money) passes through this file on its own: one may pay where another never does.
 //!
 //! Boundary conventions, the same for every function here: compressing *pays* only where it saves something. A tie is
-//! no gain, so nothing saved anywhere is [`Outcome::Never`]. Nothing lost anywhere and something saved somewhere is
-//! [`Outcome::Always`]. At the break-even itself the two costs are equal. `n` is any real number from 0 up.
+//! not a gain, so nothing saved anywhere is [`Outcome::Never`]. If nothing is lost anywhere and something is saved
+//! somewhere, that is [`Outcome::Always`]. At the break-even itself the two costs are equal. `n` is any real number
+//! from 0 up.
 //!
-//! Where the inputs have bands, a [`Verdict`] is [`Answer::Undecided`] when the class of the answer
-//! is not the same over the whole band. A factor common to all quantities (uncertain watts) cancels
-//! in a break-even and belongs in [`SharedFactor`], never in the single bands.
+//! If the inputs have bands, a [`Verdict`] is [`Answer::Undecided`] when the class of the answer is not the same over
+//! the whole band. A factor common to all quantities (uncertain watts) cancels in a break-even and belongs in
+//! [`SharedFactor`], never in the single bands.
 //!
 //! Source: Kothiyal 2009, section 4.4, and the symbols of Tables 5.1 to 5.3.
 
@@ -22,7 +22,7 @@ use crate::units::Estimate;
 /// The four tasks of the read-write model in one metric (seconds, joules, joule-seconds, euros).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quadruple {
-    /// Cost of writing the data as it is (plain-write, M_w).
+    /// Cost of writing the raw data (plain-write, M_w).
     pub write: f64,
     /// Cost of compressing and writing the smaller data (compress-write, M_c).
     pub compress: f64,
@@ -33,7 +33,7 @@ pub struct Quadruple {
 }
 
 impl Quadruple {
-    /// Returns what compressing saves as a line over reads per write.
+    /// Returns the saving of compression as a line over reads per write.
     pub fn line(&self) -> Line {
         Line {
             at_zero: self.write - self.compress,
@@ -51,16 +51,16 @@ pub struct Line {
     pub per_unit: f64,
 }
 
-/// For which values of the quantity (reads per write, days, a price) compressing pays.
+/// The values of the quantity (reads per write, days, a price) for which compressing pays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// It never loses and somewhere saves (the nabla of the tables).
+    /// It never loses and saves somewhere (the nabla of the tables).
     Always,
     /// It saves nothing anywhere (the cross of the tables).
     Never,
     /// It pays above this break-even and loses below it.
     Above(f64),
-    /// It pays below this break-even and loses above it: the writing saves, the reading loses.
+    /// It pays below this break-even and loses above it: writing saves, reading loses.
     Below(f64),
 }
 
@@ -73,7 +73,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the answer this outcome is when nothing about it is uncertain.
+    /// Returns the answer for this outcome without uncertainty.
     pub fn answer(&self) -> Answer {
         match self {
             Outcome::Always => Answer::Pays,
@@ -97,9 +97,9 @@ impl Line {
         self.at_zero + value * self.per_unit
     }
 
-    /// Returns for which values compressing pays.
+    /// Returns the values for which compressing pays.
     ///
-    /// A break-even too small or too large for an `f64` becomes the outcome at that end.
+    /// A break-even that is too small or too large for an `f64` becomes the outcome at that end.
     ///
     /// # Panics
     /// When a coefficient is NaN or infinite.
@@ -170,7 +170,7 @@ pub enum Answer {
     PaysBelow,
     /// Compressing pays at no value of the quantity.
     Never,
-    /// The answer is not the same over the whole band of the inputs.
+    /// The answer differs within the band of the inputs.
     Undecided,
 }
 
@@ -179,7 +179,7 @@ pub enum Answer {
 pub struct Verdict {
     /// The answer that holds over the whole band, or `Undecided`.
     pub answer: Answer,
-    /// The break-even of the means; `None` where the means have none.
+    /// The break-even of the means; `None` if the means have none.
     pub break_even: Option<f64>,
     /// The least break-even inside the band; `None` when no value in the band has one.
     pub low: Option<f64>,
@@ -190,11 +190,11 @@ pub struct Verdict {
 /// The four tasks of the read-write model in one metric, each with its own, independent band.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuadrupleEstimate {
-    /// Cost of writing the data as it is.
+    /// Cost of writing the raw data.
     pub write: Estimate,
     /// Cost of compressing and writing the smaller data.
     pub compress: Estimate,
-    /// Cost of reading the data as it is.
+    /// Cost of reading the raw data.
     pub read: Estimate,
     /// Cost of reading the smaller data and decompressing.
     pub decompress: Estimate,
@@ -211,9 +211,8 @@ impl QuadrupleEstimate {
         }
     }
 
-    /// Returns the savings of the write and of a read, their bands as wide as independent errors
-    /// can make them. A caller who knows that two errors go together (both writes wait for one
-    /// disk) makes a narrower [`SavingsEstimate`] itself.
+    /// Returns the savings of the write and of a read, with the widest bands of independent errors. If two errors go
+    /// together (both writes wait for one disk), the caller can make a narrower [`SavingsEstimate`].
     pub fn savings(&self) -> SavingsEstimate {
         SavingsEstimate {
             write: difference(&self.write, &self.compress),
@@ -225,9 +224,9 @@ impl QuadrupleEstimate {
 /// The savings of compression at the write and at each read, in one metric, with bands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SavingsEstimate {
-    /// M_w - M_c: what the one write saves; negative is a loss.
+    /// M_w - M_c: the saving of the one write; negative is a loss.
     pub write: Estimate,
-    /// M_r - M_d: what each read saves; negative is a loss.
+    /// M_r - M_d: the saving of each read; negative is a loss.
     pub read: Estimate,
 }
 
@@ -253,7 +252,7 @@ impl SavingsEstimate {
         }
     }
 
-    /// Answers for a workload and not for all reads per write. It is `Pays`, `Never`, or `Undecided` when the saving
+    /// Answers for a workload and not for all reads per write. It is `Pays`, `Never`, or `Undecided` if the saving
     /// changes its sign within the bands or within the workload's reads per write.
     ///
     /// # Panics
@@ -271,8 +270,8 @@ impl SavingsEstimate {
         }
     }
 
-    /// Returns the answer over all reads per write. Between the least and the largest saving lie
-    /// all lines of the band, so these two decide.
+    /// Returns the answer over all reads per write. All lines of the band lie between the least and the largest saving,
+    /// so these two decide.
     pub fn verdict(&self) -> Verdict {
         Verdict::over(
             self.mean_line().outcome(),
@@ -302,8 +301,8 @@ impl SavingsEstimate {
     }
 }
 
-/// Savings in which one uncertain factor multiplies every part. Such are joules that all come from one uncertain figure
-/// of watts, or euros from one uncertain price.
+/// Savings in which one uncertain factor multiplies every part. Examples are joules that all come from one uncertain
+/// figure of watts, or euros from one uncertain price.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedFactor {
     /// The savings at a factor of 1.
@@ -320,7 +319,7 @@ pub fn verdict(costs: &QuadrupleEstimate) -> Verdict {
     costs.savings().verdict()
 }
 
-/// Returns the answer over all reads per write when part of the savings has a factor in common.
+/// Returns the answer over all reads per write if part of the savings has a common factor.
 ///
 /// With `own` all zero the factor cancels. The break-even of energy does not depend on the watts, so their uncertainty
 /// does not make it undecided. In money, where energy is one part of the cost, the factor counts in that part.
@@ -353,12 +352,12 @@ pub fn verdict_with_factor(own: &SavingsEstimate, shared: &SharedFactor) -> Verd
 }
 
 impl Verdict {
-    /// Makes the verdict of an outcome that is not uncertain.
+    /// Makes the verdict of a certain outcome.
     pub fn exact(outcome: Outcome) -> Verdict {
         Verdict::over(outcome, [outcome])
     }
 
-    /// Makes a verdict of the outcome of the means and the outcomes at the ends of the band.
+    /// Makes a verdict from the outcome of the means and the outcomes at the ends of the band.
     pub fn over<const COUNT: usize>(mean: Outcome, ends: [Outcome; COUNT]) -> Verdict {
         let all = || ends.iter().chain([&mean]);
         let has = |answer: Answer| all().any(|outcome| outcome.answer() == answer);
@@ -477,7 +476,7 @@ mod tests {
         let mut random = seeded("random_quadruples");
         let mut seen = [0u32; 4];
         for _ in 0..20_000 {
-            // A tenth of the values are equal in pairs, so that ties are tried too.
+            // A tenth of the values are equal in pairs, so that ties occur too.
             let mut value =
                 || (random.f64() * 30.0).round() + if random.bool() { 0.5 } else { 0.0 };
             let costs = quadruple([value(), value(), value(), value()]);

@@ -1,14 +1,14 @@
 //! A buffer cache with a share of compressed buffers: Harper's model.
 //!
-//! Memory is split into a raw and a compressed pool. Compressed buffers are smaller, so more of them are held and more
-//! accesses hit. But a hit in the compressed pool must be restored, and each page fault compresses a victim in vain.
-//! [`BufferCache::cost`] is the mean time per access over the compressed share; [`BufferCache::break_even`] is where it
-//! falls below the raw-only cache.
+//! Memory is split into a raw and a compressed pool. Compressed buffers are smaller, so the cache holds more of them
+//! and more accesses hit. But a hit in the compressed pool has to be restored, and each page fault compresses a victim
+//! in vain. [`BufferCache::cost`] is the mean time per access over the compressed share; [`BufferCache::break_even`] is
+//! where it falls below the raw-only cache.
 //!
-//! The thesis uses rates of eight threads in bulk for everything and calls branches, search, hits and stolen processor
-//! time free. Its figures come out with both [`Rates`] at `Bulk` and [`Overheads::default`]. Advice must not use them
+//! The thesis uses bulk rates of eight threads for everything, and counts branches, search, hits and stolen processor
+//! time as free. Its figures result from both [`Rates`] at `Bulk` and [`Overheads::default`]. Advice must not use them
 //! so: a caller that restores one page waits for one thread, which is [`Rates::default`]. The thesis also spreads hits
-//! evenly over all cached buffers ([`Placement::Blind`]), though a cache keeps its hottest raw. A real cache lies
+//! evenly over all cached buffers ([`Placement::Blind`]), although a cache keeps its hottest raw. A real cache lies
 //! between that and [`Placement::HottestRaw`].
 //!
 //! Source: Harper 2018, chapter 3 (costs left out) and chapter 4 (formulas, Table 4, Figures 10,
@@ -34,7 +34,7 @@ pub struct BufferCodec {
 }
 
 impl BufferCodec {
-    /// Returns the codec with compression for nothing: what an ideal device would leave.
+    /// Returns the codec with free compression, as an ideal device would leave it.
     pub fn free_compression(self) -> BufferCodec {
         BufferCodec {
             compress_bulk: Seconds(0.0),
@@ -43,7 +43,7 @@ impl BufferCodec {
         }
     }
 
-    /// Returns the codec with both directions for nothing: the limit of Figures 13a and 13b.
+    /// Returns the codec with both directions free: the limit of Figures 13a and 13b.
     pub fn free(self) -> BufferCodec {
         BufferCodec {
             decompress_bulk: Seconds(0.0),
@@ -53,12 +53,12 @@ impl BufferCodec {
     }
 }
 
-/// At which rate a codec works.
+/// The rate at which a codec works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// Many buffers in parallel.
     Bulk,
-    /// One buffer on one thread while somebody waits.
+    /// One buffer on one thread while a client waits.
     Latency,
 }
 
@@ -67,7 +67,7 @@ pub enum Rate {
 pub struct Rates {
     /// Compressing victims. Default: `Bulk`, for a cache that evicts many at a time.
     pub victims: Rate,
-    /// Decompressing a buffer that was hit. Default: `Latency`.
+    /// Decompressing a buffer on a hit. Default: `Latency`.
     pub restores: Rate,
 }
 
@@ -94,22 +94,22 @@ impl Default for Rates {
 pub struct Overheads {
     /// A hit, in either kind of cache.
     pub hit: Seconds,
-    /// The branches that tell a compressed from a raw buffer, per hit in the split cache.
+    /// The branches that distinguish a compressed from a raw buffer, per hit in the split cache.
     pub branch: Seconds,
-    /// One comparison of a search that takes log2(buffers held) of them, per access.
+    /// One comparison of a search with log2(buffers held) of them, per access.
     pub comparison: Seconds,
-    /// The time that compressing a buffer takes from others on the same processor.
+    /// The time that compressing a buffer takes from other work on the same processor.
     pub stolen_by_compress: Seconds,
-    /// The time that decompressing a buffer takes from others on the same processor.
+    /// The time that decompressing a buffer takes from other work on the same processor.
     pub stolen_by_decompress: Seconds,
 }
 
 /// The choice of buffers that the raw pool holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Any: a hit is as likely on each buffer held (the thesis's %ChanceComp).
+    /// Any: a hit is equally likely on each buffer held (the thesis's %ChanceComp).
     Blind,
-    /// The hottest: what a perfect replacement strategy keeps raw.
+    /// The hottest, as a perfect replacement strategy keeps them.
     HottestRaw,
 }
 
@@ -141,7 +141,7 @@ pub struct BufferCache {
 pub struct PayingShares {
     /// The share above which it pays; the break-even.
     pub from: f64,
-    /// The share up to which it pays; 1 where it pays to the end.
+    /// The share up to which it pays; 1 if it pays to the end.
     pub to: f64,
 }
 
@@ -160,8 +160,8 @@ impl BufferCache {
         self.hits(self.memory_bytes / self.buffer_bytes)
     }
 
-    /// Returns the hit ratio with a `share` of memory compressed:
-    /// g(C) = (T (1 - C) + T C ratio) / B / N, through the access pattern.
+    /// Returns the hit ratio with a `share` of memory compressed: g(C) = (T (1 - C) + T C ratio) / B / N, through the
+    /// access pattern.
     ///
     /// Source: Harper 2018, chapter 4, Introduction, "Raw + Compressed Split".
     ///
@@ -194,7 +194,7 @@ impl BufferCache {
         }
     }
 
-    /// Returns the cost of a page fault in the split cache: a disk read and the compression of a victim whose place is
+    /// Returns the cost of a page fault in the split cache: a disk read, and the compression of a victim whose place is
     /// then lost.
     ///
     /// Source: Harper 2018, chapter 4, Objective 2, Figure 11.
@@ -202,8 +202,8 @@ impl BufferCache {
         self.disk_read + self.compress()
     }
 
-    /// Returns what restoring a compressed buffer costs (R_cost): its decompression and the
-    /// compression of the raw buffer that makes room.
+    /// Returns the cost of restoring a compressed buffer (R_cost): its decompression, and the compression of the raw
+    /// buffer that makes room.
     ///
     /// Source: Harper 2018, chapter 4, Objective 2.
     pub fn restoration(&self) -> Seconds {
@@ -268,7 +268,7 @@ impl BufferCache {
     }
 
     /// Returns the compressed shares for which the split cache is faster than the raw one. They lie between the first
-    /// crossing of the raw line and the next one back. `None` where it never is faster.
+    /// crossing of the raw line and the next one back. `None` if it is never faster.
     ///
     /// # Panics
     /// When the cache is not possible.
@@ -292,8 +292,8 @@ impl BufferCache {
         Some(PayingShares { from, to })
     }
 
-    /// Returns the compressed share of least cost among thousandths of memory, or `None` where no
-    /// share is faster than the raw cache.
+    /// Returns the compressed share of least cost among thousandths of memory; `None` if no share is faster than the
+    /// raw cache.
     ///
     /// # Panics
     /// When the cache is not possible.
@@ -329,7 +329,7 @@ impl BufferCache {
         })
     }
 
-    /// Splits memory; no pool holds buffers that the data set does not have.
+    /// Splits memory; no pool holds more buffers than the data set has.
     fn pools(&self, share: f64) -> Pools {
         assert!((0.0..=1.0).contains(&share), "a share of {share}");
         assert!(
@@ -344,7 +344,7 @@ impl BufferCache {
     }
 }
 
-/// Into how many parts the compressed share is cut when looking for a crossing or a minimum.
+/// The number of parts of the compressed share in a search for a crossing or a minimum.
 const STEPS: u32 = 1000;
 
 #[cfg(test)]
@@ -356,8 +356,8 @@ mod tests {
         Seconds(microseconds * 1e-6)
     }
 
-    /// Table 4 in bulk; one thread from the text. LZ4's decompression is not printed: 2 is assumed and used by no
-    /// figure of the thesis.
+    /// Table 4 in bulk; one thread from the text. LZ4's decompression is not printed: 2 is assumed, and no figure of
+    /// the thesis uses it.
     fn lz4() -> BufferCodec {
         BufferCodec {
             ratio: 2.13,
@@ -433,8 +433,8 @@ mod tests {
         );
     }
 
-    /// Figures 12a to 12d: the raw cost, and the shares at which LZ4 and zstd cross it. The text
-    /// says "after 20-30 %" of the last pair; his formula gives 12.2 % for LZ4.
+    /// Figures 12a to 12d: the raw cost, and the shares at which LZ4 and zstd cross it. For the last pair the text says
+    /// "after 20-30 %"; the thesis's formula gives 12.2 % for LZ4.
     #[test]
     fn harper_s_crossings() {
         let check = |data_set_gb: f64, access: Access, raw_us: &str, expected: [&str; 2]| {
@@ -481,7 +481,7 @@ mod tests {
         check(zstd(), 118.0, 11.0);
     }
 
-    /// "The Silver Bullet": free, any cache with misses is faster with any share compressed.
+    /// "The Silver Bullet": with free compression, any cache with misses is faster at any compressed share.
     #[test]
     fn harper_s_zero_cost_limit() {
         for access in [Access::Even, Access::Pareto, Access::Zipf(0.9)] {
@@ -516,7 +516,7 @@ mod tests {
         assert_eq!(honest(500.0, Access::Pareto).as_deref(), Some("33.9"));
     }
 
-    /// With every access as likely, both lines are straight and cross where algebra says.
+    /// If every access is equally likely, both lines are straight and cross where algebra says.
     #[test]
     fn even_access_crosses_where_algebra_says() {
         let mut random = seeded("even_access_crosses");
@@ -589,8 +589,8 @@ mod tests {
         assert!(tried[0] > 100 && tried[1] > 5, "{tried:?}");
     }
 
-    /// The hottest buffers raw mean fewer restores, never more; and a data set that fits compressed
-    /// has no faults left.
+    /// With the hottest buffers raw there are fewer restores, never more. A data set that fits compressed has no faults
+    /// left.
     #[test]
     fn placement_and_saturation() {
         let mut random = seeded("placement");
@@ -607,7 +607,7 @@ mod tests {
         cache.placement = Placement::HottestRaw;
         assert_eq!(cache.hit_ratio(1.0), 1.0);
         assert_eq!(cache.cost(1.0), cache.restoration());
-        // Everything fits raw: compressing can only cost.
+        // Everything fits raw, so compressing can only cost.
         let cache = harper(10.0, Access::Even, lz4());
         assert_eq!(cache.raw_cost(), Seconds(0.0));
         assert_eq!(cache.break_even(), None);

@@ -1,12 +1,12 @@
-//! The cost of a block over its life: the one formula that every place shares.
+//! The cost of a block over its life: the one formula for every place.
 //!
 //! ```text
 //! cost(m) = encode(m) + write(s_m) + reads * (read(s_m) + decode(m)) + hold(h_m, time)
 //! ```
 //!
-//! in one metric at a time: seconds, joules or euros. `s_m` are the bytes a method leaves to move and `h_m` those that
-//! stay occupied once the place has rounded them to its units. Two stages in a row add up in energy and money. In time
-//! they may run side by side ([`Overlap`]), and every verdict must say which was assumed.
+//! in one metric at a time: seconds, joules or euros. `s_m` are the bytes that a method leaves to move, and `h_m` the
+//! occupied bytes after the place has rounded them to its units. Two stages in a row add up in energy and money. In
+//! time they may run side by side ([`Overlap`]), and every verdict must state its assumption.
 //!
 //! The saving against another method is linear in the reads and linear in the time kept, so each break-even is a
 //! [`Line`] from [`super::break_even`]. Energy-delay is not linear and has its own file, [`super::energy_delay`].
@@ -19,11 +19,11 @@ use serde::{Deserialize, Serialize};
 use super::break_even::{Line, Quadruple};
 use crate::units::Seconds;
 
-/// How two stages in a row, codec and medium, share the clock.
+/// The timing of two stages in a row, codec and medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// One after the other: the sum. The only one that is true for energy and money.
+    /// One after the other: the sum. Only this is right for energy and money.
     Serial,
     /// Side by side in a filled pipeline: the slower one.
     Overlapped,
@@ -53,7 +53,7 @@ impl Overlap {
 pub struct Allocation {
     /// Bytes are occupied in multiples of this; 1 where every byte counts. At least 1.
     pub unit_bytes: u64,
-    /// An object occupies at least this; 0 where there is no such rule.
+    /// An object occupies at least this; 0 without such a rule.
     pub minimum_bytes: u64,
 }
 
@@ -70,8 +70,8 @@ impl Default for Allocation {
 impl Allocation {
     /// Returns the bytes that `stored_bytes` occupy.
     ///
-    /// Round each block and then take the mean: the rounded mean is another, smaller number. A page
-    /// of 16 KiB that shrinks to 4.1 KiB occupies 8 KiB in units of 4 KiB.
+    /// Round each block and then take the mean: the rounded mean is a different, smaller number. A page of 16 KiB that
+    /// shrinks to 4.1 KiB occupies 8 KiB in units of 4 KiB.
     ///
     /// # Panics
     /// When the unit is 0, or the result does not fit 64 bits.
@@ -99,11 +99,11 @@ pub struct Block {
 /// The costs of a place for moving and holding bytes, in one metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Place {
-    /// Cost of one write, whatever its size (a request, a seek).
+    /// Cost of one write of any size (a request, a seek).
     pub write_operation: f64,
     /// Cost of each byte written.
     pub write_byte: f64,
-    /// Cost of one read, whatever its size.
+    /// Cost of one read of any size.
     pub read_operation: f64,
     /// Cost of each byte read.
     pub read_byte: f64,
@@ -111,7 +111,7 @@ pub struct Place {
     pub hold_byte_second: f64,
 }
 
-/// How often a block is read and how long it is kept.
+/// The reads of a block, and its time in the place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Life {
     /// Reads per write.
@@ -144,7 +144,7 @@ pub fn cost(block: &Block, place: &Place, life: &Life, overlap: Overlap) -> f64 
     write + life.reads * read + hold_per_second(block, place) * life.kept.0
 }
 
-/// Two ways to store one block at one place: what the second saves against the first.
+/// Two ways to store one block at one place: the saving of the second against the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
     /// The method in use now, usually `store`.
@@ -153,12 +153,12 @@ pub struct Comparison {
     pub compressed: Block,
     /// The place, in the same metric.
     pub place: Place,
-    /// How codec and medium share the clock.
+    /// The timing of codec and medium.
     pub overlap: Overlap,
 }
 
 impl Comparison {
-    /// Returns the four tasks of the read-write model; what holding costs is not in them.
+    /// Returns the four tasks of the read-write model, without the cost of holding.
     pub fn quadruple(&self) -> Quadruple {
         let [write, read] = tasks(&self.plain, &self.place, self.overlap);
         let [compress, decompress] = tasks(&self.compressed, &self.place, self.overlap);
@@ -170,7 +170,7 @@ impl Comparison {
         }
     }
 
-    /// Returns what is saved over a life; negative is a loss.
+    /// Returns the saving over a life; negative is a loss.
     pub fn savings(&self, life: &Life) -> f64 {
         self.over_reads(life.kept).at(life.reads)
     }
@@ -188,8 +188,8 @@ impl Comparison {
         }
     }
 
-    /// Returns the saving as a line over the seconds a block is kept, for this many reads: its
-    /// break-even is when compressing has redeemed itself.
+    /// Returns the saving as a line over the seconds a block is kept, for this many reads. At its break-even,
+    /// compressing has redeemed itself.
     ///
     /// # Panics
     /// When the reads are negative or NaN.
@@ -288,7 +288,7 @@ mod tests {
         Overlap::Serial.total([1.0, -1.0]);
     }
 
-    /// Makes a random comparison whose compressed block is smaller and dearer to compute.
+    /// Makes a random comparison whose compressed block is smaller and costs more to compute.
     fn random_comparison(random: &mut fastrand::Rng) -> Comparison {
         let raw_bytes = 4096.0 + random.f64() * 1e6;
         let stored_bytes = raw_bytes / (0.9 + random.f64() * 4.0);

@@ -1,4 +1,4 @@
-//! Where a function changes its sign: bisection for functions without a closed form.
+//! The sign change of a function: bisection for functions without a closed form.
 
 use std::ops::RangeInclusive;
 
@@ -7,13 +7,13 @@ use crate::bisection::bisect;
 /// Returns the point of `range` where `function` changes its sign, to the last bit. `None` when its two ends have the
 /// same sign. 0 counts as negative, so that a tie is not a gain.
 ///
-/// With several changes it returns one of them; a caller who wants the first narrows the range.
+/// If there are several changes it returns one of them; for the first, narrow the range.
 ///
 /// # Panics
 /// When an end of the range is not finite.
 ///
 /// # Cost
-/// At most about 1,100 evaluations, around 55 where the ends are of like size.
+/// At most about 1,100 evaluations, and around 55 for ends of similar size.
 pub fn crossing(range: RangeInclusive<f64>, function: impl Fn(f64) -> f64) -> Option<f64> {
     let (low, high) = range.into_inner();
     assert!(

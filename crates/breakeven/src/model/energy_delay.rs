@@ -1,13 +1,13 @@
-//! Energy-delay: the thesis's task by task, and the honest one of the whole work.
+//! Energy-delay: the thesis's, task by task, and that of the whole work.
 //!
-//! Energy-delay is total energy times total time. It does not add up over tasks: two blocks of 1 J
-//! and 1 s each cost 4 J s together and not 2. Three views of it are kept apart here:
+//! Energy-delay is total energy times total time. It does not add up over tasks: two blocks of 1 J and 1 s each cost 4
+//! J s together and not 2. This file keeps three views of it apart:
 //!
-//! - [`EnergyDelay::of_tasks`]: energy times time of each task, then linear in the reads. This is
-//!   how Tables 5.1 to 5.3 were made; it reproduces them and says nothing about the whole work.
+//! - [`EnergyDelay::of_tasks`]: energy times time of each task, then linear in the reads. This is how Tables 5.1 to 5.3
+//!   were made; it reproduces them, but says nothing about the whole work.
 //! - [`EnergyDelay::outcome`]: total energy times total time over one write and `n` reads. The saving is a parabola in
-//!   `n`. Where compressing saves one metric at few reads and the other at many, it may pay only between two
-//!   break-evens, or only outside them.
+//!   `n`. If compressing saves one metric at few reads and the other at many, it may pay only between two break-evens,
+//!   or only outside them.
 //! - [`RunningTotals`]: the whole work followed block by block with linear prices. A second costs the joules spent so
 //!   far, and a joule the seconds spent so far.
 //!
@@ -27,10 +27,10 @@ pub struct EnergyDelay {
     pub time: Quadruple,
 }
 
-/// For which reads per write compressing pays in the energy-delay of the whole work.
+/// The reads per write for which compressing pays in the energy-delay of the whole work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WorkOutcome {
-    /// It never loses and somewhere saves.
+    /// It never loses and saves somewhere.
     Always,
     /// It saves nothing anywhere.
     Never,
@@ -108,7 +108,7 @@ impl EnergyDelay {
         energy * time
     }
 
-    /// Returns for which reads per write compressing pays over the whole work.
+    /// Returns the reads per write for which compressing pays over the whole work.
     ///
     /// # Panics
     /// When a product of the costs is not finite.
@@ -144,8 +144,8 @@ impl EnergyDelay {
     }
 }
 
-/// The four tasks in energy and in time, each with its own band. A band that all energies share
-/// (uncertain watts) must not be in them: it cancels.
+/// The four tasks in energy and in time, each with its own band. A band that all energies share (uncertain watts) must
+/// not be included, because it cancels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EnergyDelayEstimate {
     /// Joules of each task.
@@ -175,11 +175,11 @@ impl EnergyDelayEstimate {
     }
 
     /// Returns the answer over all reads per write for the whole work. At every number of reads, the least saving has
-    /// plain work cheapest and compressed work dearest. The largest saving has them the other way round. These two
-    /// curves decide.
+    /// plain work cheapest and compressed work dearest. For the largest saving it is the reverse. These two curves
+    /// decide.
     ///
     /// A curve with two break-evens has no single answer. The verdict is undecided, and `low` and `high` are the least
-    /// and the largest of all break-evens found.
+    /// and the largest of all break-evens in the band.
     ///
     /// # Panics
     /// When a lower end is negative, or a product of the costs is not finite.
@@ -236,8 +236,8 @@ impl EnergyDelayEstimate {
 /// The energy and time spent so far by a work that is followed block by block.
 ///
 /// A further block of e joules and t seconds adds (E + e)(T + t) - E T = T e + E t + e t to energy-delay. The last term
-/// is left out: it is small against the others as soon as the block is small against the work. At the very start both
-/// prices are 0: begin with the totals that are expected, not with nothing.
+/// is left out, because it is small against the others once the block is small against the work. At the very start both
+/// prices are 0: begin with the expected totals, not with nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunningTotals {
     /// Energy spent so far, the price of a second.
@@ -420,7 +420,7 @@ mod tests {
         );
     }
 
-    /// The class that the tables do not show: the write saves and the reading loses.
+    /// The class that the tables do not show: the write saves and reading loses.
     #[test]
     fn paying_only_below_a_break_even() {
         check_cell(
@@ -451,8 +451,8 @@ mod tests {
 
     #[test]
     fn one_metric_may_save_at_few_reads_and_the_other_at_many() {
-        // Energy pays only below, time only above. Where the losing sides are light the product pays
-        // between, where they are heavy it pays outside.
+        // Energy pays only below, time only above. If the losing sides are light the product pays between, if they are
+        // heavy it pays outside.
         let mixed = |energy: [f64; 4], time: [f64; 4]| EnergyDelay {
             energy: quadruple(energy),
             time: quadruple(time),

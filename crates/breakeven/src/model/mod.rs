@@ -1,13 +1,13 @@
 //! The papers' formulas as pure arithmetic: no I/O, no clock, no allocation, no failure.
 //!
 //! Every function is total over its stated domain and asserts on values outside it, such as a NaN or a negative count.
-//! Such a value is a bug of the caller, not a fact about the world. A value from outside must be checked before it gets
-//! here. Prices, times and counts are inputs; where the numbers come from is the caller's business. `docs/model.md`
-//! lists every formula with its symbols, units and source.
+//! Such a value is a bug of the caller, not a fact about the world. Values from outside must be checked before they get
+//! here. Prices, times and counts are inputs, and their sources are the caller's business. `docs/model.md` lists every
+//! formula with its symbols, units and source.
 //!
 //! - [`break_even`]: reads per write at which compressing pays, with bands (Kothiyal 2009).
 //! - [`energy_delay`]: energy times time, task by task and over the whole work.
-//! - [`cost`]: what a block costs over its life; `serial` against `overlapped`; allocation units.
+//! - [`cost`]: the cost of a block over its life; `serial` against `overlapped`; allocation units.
 //! - [`buffers`]: a cache with a compressed share of memory (Harper 2018), over an [`access`]
 //!   pattern.
 //! - [`transfer`]: effective speed and write calls over a link (Hirsch 2017).
@@ -49,7 +49,7 @@ fn seeded(test: &str) -> fastrand::Rng {
     crate::testing::seeded(test, 20_090_501)
 }
 
-/// Asserts that two numbers agree to the relative tolerance, and names what was compared.
+/// Asserts that two numbers agree to the relative tolerance, and names the compared quantity.
 #[cfg(test)]
 #[track_caller]
 fn assert_close(what: &str, found: f64, expected: f64, tolerance: f64) {

@@ -1,7 +1,7 @@
-//! When keeping data compressed has redeemed itself, and its saving in euros.
+//! The time after which compressed data has redeemed itself, and its saving in euros.
 //!
-//! Compressing costs once and at each read. Its saving grows with every day for which the smaller data is kept: a
-//! [`Line`] over days. The thesis's Table 3.1 is gross, storage saved and nothing subtracted; advice prints net.
+//! Compressing costs once and at each read. Its saving grows with every day for which the smaller data are kept: a
+//! [`Line`] over days. The thesis's Table 3.1 is gross, the storage saved without any subtraction; advice prints net.
 //!
 //! Source: Hirsch 2017, section 3.4.3, Figure 3.8 and Table 3.1; the days as a formula and the net
 //! saving are this project's.
@@ -17,8 +17,8 @@ const SECONDS_PER_DAY: f64 = 86_400.0;
 pub struct Keeping {
     /// The ratio, raw over stored bytes.
     pub ratio: f64,
-    /// EUR for the codec's work on a GB: compressing once, decompressing for every read expected.
-    /// Negative where compressing saves machine time at once, as S1 may.
+    /// EUR for the codec's work on a GB: compressing once, decompressing for every read expected. Negative if
+    /// compressing saves machine time at once, as S1 may.
     pub codec_eur_per_gb: f64,
     /// EUR for keeping a GB for a year.
     pub store_eur_per_gb_year: f64,
@@ -37,15 +37,14 @@ impl Keeping {
         }
     }
 
-    /// Returns from how many days on compressing has redeemed itself:
-    /// d = 365 c / (s (1 - 1/f)).
+    /// Returns the days after which compressing has redeemed itself: d = 365 c / (s (1 - 1/f)).
     ///
     /// Source: Hirsch 2017, Figure 3.8 and section 3.4.3.
     pub fn redemption_days(&self) -> Outcome {
         self.line().outcome()
     }
 
-    /// Returns what storing less saves, nothing subtracted.
+    /// Returns the saving of stored bytes alone, without any subtraction.
     ///
     /// Source: Hirsch 2017, Table 3.1.
     pub fn gross(&self, raw_gigabytes: f64, kept: Seconds) -> Euros {
@@ -54,7 +53,7 @@ impl Keeping {
         Euros(raw_gigabytes * per_day * kept.0 / SECONDS_PER_DAY)
     }
 
-    /// Returns what is saved once the codec's work is paid; negative is a loss.
+    /// Returns the saving after the codec's work is paid; negative is a loss.
     pub fn net(&self, raw_gigabytes: f64, kept: Seconds) -> Euros {
         check_amounts(raw_gigabytes, kept);
         Euros(raw_gigabytes * self.line().at(kept.0 / SECONDS_PER_DAY))
@@ -135,8 +134,8 @@ mod tests {
         assert!((0.0..1.0).contains(&net), "{net}");
     }
 
-    /// Section 5.2.2, S1: energy above idle during the shorter call against the machine time saved
-    /// gives 3 days at a factor of 1.05 and "under 0 thereafter".
+    /// Section 5.2.2, S1: energy above idle during the shorter call, against the machine time saved. It gives 3 days at
+    /// a factor of 1.05 and "under 0 thereafter".
     #[test]
     fn hirsch_redeems_the_first_strategy() {
         let s1 = |ratio: f64| {

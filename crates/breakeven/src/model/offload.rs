@@ -1,8 +1,8 @@
-//! Compression done by a device beside the processor, and its limit: compression for nothing.
+//! Compression by a device beside the processor, and its limit: free compression.
 //!
-//! A device has one entry for each direction, since most work one way only or at different speeds. Each takes blocks of
-//! certain sizes only. The figures are published ones. An unpublished figure is left out and counts as nothing, so a
-//! time computed here is a lower bound. None of these devices was measured by this project.
+//! A device has one entry for each direction, since most work in one direction only or at different speeds. Each takes
+//! only blocks of certain sizes. The figures are published ones. An unpublished figure is left out and counts as zero,
+//! so a time computed here is a lower bound. None of these devices was measured by this project.
 //!
 //! Source: Harper 2018, chapter 4, "The Silver Bullet" (FPGA, ASIC); the vendors' figures as
 //! named in each profile.
@@ -18,7 +18,7 @@ pub struct Offload {
     pub formats: &'static [&'static str],
     /// Compressing; `None` where it cannot.
     pub compress: Option<Direction>,
-    /// Decompressing; `None` where it cannot, or where no figure is published.
+    /// Decompressing; `None` if it cannot, or without a published figure.
     pub decompress: Option<Direction>,
     /// Where the figures come from.
     pub source: &'static str,
@@ -29,7 +29,7 @@ pub struct Offload {
 pub struct Direction {
     /// How fast it goes.
     pub throughput: Throughput,
-    /// Time to hand a block over and to learn that it is done.
+    /// Time to hand over a block and to learn of its end.
     pub submit: Seconds,
     /// Smallest block it takes, in bytes.
     pub block_bytes_min: u64,
@@ -37,11 +37,11 @@ pub struct Direction {
     pub block_bytes_max: u64,
     /// Time of a host core for each byte.
     pub host_seconds_per_byte: f64,
-    /// Power of the device at work; `None` where no figure is published.
+    /// Power of the device at work; `None` without a published figure.
     pub power: Option<Watts>,
 }
 
-/// How a device's speed is known.
+/// The form of a device's speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Throughput {
     /// Raw bytes per second.
@@ -53,8 +53,8 @@ pub enum Throughput {
 }
 
 impl Direction {
-    /// Returns the time for one block of `block_bytes` raw bytes. `software` is the time that the host's own code takes
-    /// for it. `None` when the device does not take blocks of this size.
+    /// Returns the time for one block of `block_bytes` raw bytes. `software` is the time of the host's own code for it.
+    /// `None` if the device does not take blocks of this size.
     ///
     /// # Panics
     /// When the software's time is negative or NaN.
@@ -72,15 +72,15 @@ impl Direction {
         })
     }
 
-    /// Returns the device's own energy for one block; `None` when its power is not known or it does
-    /// not take blocks of this size.
+    /// Returns the device's own energy for one block; `None` if its power is unknown or it does not take blocks of this
+    /// size.
     pub fn energy(&self, block_bytes: u64, software: Seconds) -> Option<Joules> {
         Some(self.power? * self.time(block_bytes, software)?)
     }
 }
 
-/// The limit that every report shows beside a device: compressing is free, only the ratio and the
-/// decompression in software are left.
+/// The limit that every report shows beside a device: compressing is free, and only the ratio and the decompression in
+/// software remain.
 pub const FREE_COMPRESSION: Offload = Offload {
     name: "free",
     formats: &[],
@@ -141,7 +141,7 @@ pub const PROFILES: [Offload; 4] = [
     },
 ];
 
-/// A direction with only its rate known.
+/// A direction of which only the rate is known.
 const ANY_BLOCK: Direction = Direction {
     throughput: Throughput::Free,
     submit: Seconds(0.0),

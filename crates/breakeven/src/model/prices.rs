@@ -1,7 +1,7 @@
 //! Prices of machines, storage and energy: the fields of a price list and their arithmetic.
 //!
-//! A price list is data: the dated file a user edits is read elsewhere and handed down. The one
-//! list here, [`HIRSCH_2017`], is the thesis's, kept so that its figures can be computed again.
+//! A price list is data: the dated file that a user edits is read elsewhere and passed in. The one list here,
+//! [`HIRSCH_2017`], is the thesis's, kept to compute its figures again.
 //!
 //! An investment is spread evenly over its lifetime. Maintenance is a share of the investment for every year, and
 //! cooling is a share on top of the power. A year has 365 days, a GB 10^9 bytes, a PB 10^15 bytes. The list's watts
@@ -86,7 +86,7 @@ pub const HIRSCH_2017: Prices = Prices {
     },
 };
 
-/// A cost split into what it is paid for.
+/// A cost split into its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CostParts {
     /// The share of the purchase.
@@ -105,8 +105,8 @@ impl CostParts {
 }
 
 impl Prices {
-    /// Returns the name of the first field outside its range: negative or not a number anywhere, a
-    /// lifetime of 0, an idle share above 1. A list that came from outside must be checked once.
+    /// Returns the name of the first field outside its range: negative or not a number anywhere, a lifetime of 0, an
+    /// idle share above 1. A list from outside must be checked once.
     pub fn fault(&self) -> Option<&'static str> {
         let Prices {
             eur_per_kwh,
@@ -148,12 +148,12 @@ impl Prices {
         amount.or(lifetime).map(|(name, _)| *name).or(idle)
     }
 
-    /// Returns the price of energy that was measured or modelled, without cooling.
+    /// Returns the price of measured or modelled energy, without cooling.
     pub fn energy_cost(&self, energy: Joules) -> Euros {
         Euros(energy.0 / JOULES_PER_KWH * self.eur_per_kwh)
     }
 
-    /// Returns the price of energy that a machine's processors draw, with the energy of cooling them.
+    /// Returns the price of energy that a machine's processors draw, with the energy for cooling them.
     pub fn cooled_energy_cost(&self, energy: Joules) -> Euros {
         self.energy_cost(energy) * (1.0 + self.machine.cooling_share)
     }
@@ -165,7 +165,7 @@ impl Prices {
         (parts.investment + parts.maintenance) / threads
     }
 
-    /// Returns the cost of having the machine busy for itself for `time`.
+    /// Returns the cost of using the machine alone for `time`.
     ///
     /// Source: Hirsch 2017, section 3.4.1, the first four formulas.
     pub fn machine_cost(&self, time: Seconds) -> CostParts {
@@ -178,8 +178,8 @@ impl Prices {
         }
     }
 
-    /// Returns the cost of having the machine busy for `time` when it would wait anyway: energy
-    /// above idle, cooling included, and nothing else.
+    /// Returns the cost of a busy machine for `time` that would otherwise wait: energy above idle, cooling included,
+    /// and nothing else.
     ///
     /// Source: Hirsch 2017, section 3.4.1, last formula.
     pub fn machine_cost_above_idle(&self, time: Seconds) -> Euros {
@@ -202,7 +202,7 @@ impl Prices {
         }
     }
 
-    /// Returns the prices that a write call needs, cooling included in the watts.
+    /// Returns the prices for a write call, cooling included in the watts.
     pub fn compute(&self) -> ComputePrices {
         ComputePrices {
             busy: self.busy(),

@@ -1,13 +1,12 @@
 //! Compressing while writing over a link: Hirsch's effective speed and write calls.
 //!
-//! Sending data compressed by a factor `f` over a link of speed `s` moves the data at an effective speed `s f`, as long
-//! as the codec keeps up. Compressing fills the time in which the application waits anyway. So its cost depends on the
-//! strategy and on asynchronism, the part of the write call in which the application computes on. The strategies speed
-//! the call up (S1), keep its duration (S2), or prolong it for a better ratio (S3).
+//! Sending data compressed by a factor `f` over a link of speed `s` moves the data at an effective speed `s f`, while
+//! the codec keeps up. Compressing fills the time in which the application waits anyway. So its cost depends on the
+//! strategy and on asynchronism, the part of the write call in which the application computes. The strategies speed the
+//! call up (S1), keep its duration (S2), or prolong it for a better ratio (S3).
 //!
-//! Each formula is as the thesis has it; its rough constants (asynchronous computation takes twice
-//! as long beside compression) are kept and named. The compression factor is the ratio,
-//! `raw_bytes / stored_bytes`.
+//! Each formula is the thesis's. Its rough constants are kept and named: asynchronous computation takes twice as long
+//! beside compression. The compression factor is the ratio, `raw_bytes / stored_bytes`.
 //!
 //! Source: Hirsch 2017, sections 2.2.4, 3.2.5, 3.5 and 5.2.2. [`CodecSpeeds::pays_at_link`] is drawn from section
 //! 3.2.2; the waits of a block are this project's.
@@ -17,7 +16,7 @@ use crate::units::{BytesPerSecond, Euros, Joules, Seconds, Watts};
 
 const JOULES_PER_KWH: f64 = 3.6e6;
 
-/// The speeds and ratio of a codec on data on its way, all its threads together.
+/// The speeds and ratio of a codec on data in transfer, all its threads together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CodecSpeeds {
     /// Raw bytes compressed per second; infinite where compressing is free.
@@ -28,12 +27,12 @@ pub struct CodecSpeeds {
     pub ratio: f64,
 }
 
-/// A block of a transfer, for which the stages before and behind the slowest have it wait.
+/// A block of a transfer: the slowest stage waits for it in the stages before and behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OneBlock {
-    /// Its share of the bytes; 0 for a transfer that is long beside it.
+    /// Its share of the bytes; 0 for a transfer that is long against it.
     pub share: f64,
-    /// Seconds that one thread takes to compress it, for each raw byte.
+    /// Seconds of one thread to compress it, for each raw byte.
     pub compress_seconds_per_byte: f64,
     /// The same for decompressing it.
     pub decompress_seconds_per_byte: f64,
@@ -48,8 +47,8 @@ impl CodecSpeeds {
         link * self.ratio
     }
 
-    /// Returns the speed at which raw bytes arrive through the pipeline of compressing, sending
-    /// and decompressing: the least of the three.
+    /// Returns the speed of raw bytes through the pipeline of compressing, sending and decompressing: the least of the
+    /// three.
     ///
     /// Source: Hirsch 2017, equation 2.2; with an infinite decompression, equations 3.1 and 3.2.
     pub fn transfer(&self, link: BytesPerSecond) -> BytesPerSecond {
@@ -57,10 +56,10 @@ impl CodecSpeeds {
         BytesPerSecond(effective.0.min(self.compress.0).min(self.decompress.0))
     }
 
-    /// Returns the time for `raw_bytes` through all three stages. It is that of the slowest, and of one block in the
-    /// others, which begin and end the transfer.
+    /// Returns the time for `raw_bytes` through all three stages. It is the time of the slowest stage, and of one block
+    /// in the others, which begin and end the transfer.
     ///
-    /// Source: this project's; where a block is no share of the bytes it is Hirsch 2017, equation 2.2.
+    /// Source: this project's; if a block is a negligible share of the bytes, it is Hirsch 2017, equation 2.2.
     ///
     /// # Panics
     /// When a speed or the ratio is not above 0, or the bytes are negative.
@@ -82,10 +81,11 @@ impl CodecSpeeds {
         Seconds(raw_bytes * by_stage.into_iter().fold(0.0, f64::max))
     }
 
-    /// Returns for which link speeds, in bytes per second, compressing shortens the transfer. It pays below a speed or
-    /// never. The data must shrink by more than blocks are late, and both codec directions must keep up with the link.
+    /// Returns the link speeds, in bytes per second, at which compressing shortens the transfer. It pays below a speed
+    /// or never. The data must shrink by more than the delay of blocks, and both codec directions must keep up with the
+    /// link.
     ///
-    /// Source: Hirsch 2017, section 3.2.2; what is late is this project's.
+    /// Source: Hirsch 2017, section 3.2.2; the delay is this project's.
     ///
     /// # Panics
     /// When a speed or the ratio is not above 0.
@@ -121,7 +121,7 @@ impl CodecSpeeds {
     }
 }
 
-/// The aim of compressing during a write call.
+/// The aim of compression during a write call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Strategy {
     /// S1: the fastest transfer; compression keeps pace with the effective speed.
@@ -133,7 +133,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Returns the compression speed to aim at.
+    /// Returns the target speed of compression.
     ///
     /// Source: Hirsch 2017, section 3.2.5: the link's share for S3 is 1 / (duration factor).
     ///
@@ -153,9 +153,9 @@ impl Strategy {
         }
     }
 
-    /// Returns the compression time of this strategy where the strategy before it took `time` and reached `ratio`. S1
-    /// is first and has its own time. S2 undoes the speed-up that S1 gained, time f. S3 has the prolonging factor on
-    /// top of S2.
+    /// Returns the compression time of this strategy, if the strategy before it took `time` and reached `ratio`. S1 is
+    /// first and has its own time. S2 undoes the speed-up that S1 gained, time f. S3 has the prolonging factor on top
+    /// of S2.
     ///
     /// Source: Hirsch 2017, section 5.2.2, the columns "S2 time" and "S3 time" of Table 5.1. All
     /// 22 rows follow from the printed time and the printed factor, rounded half up to 1 ms.
@@ -174,7 +174,7 @@ impl Strategy {
     }
 }
 
-/// A write call of an application over a link, as it would be without compression.
+/// A write call of an application over a link, without compression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WriteCall {
     /// Raw bytes written.
@@ -190,7 +190,7 @@ pub struct WriteCall {
 pub struct ComputePrices {
     /// Power while compressing.
     pub busy: Watts,
-    /// Power while idle, which the application pays for in any case.
+    /// Power while idle, which the application pays for anyway.
     pub idle: Watts,
     /// Price of energy in EUR per kWh.
     pub eur_per_kwh: f64,
@@ -207,7 +207,7 @@ impl ComputePrices {
         Euros(energy.0 / JOULES_PER_KWH * self.eur_per_kwh)
     }
 
-    /// Returns the cost of having the whole machine for itself.
+    /// Returns the cost of using the whole machine alone.
     pub fn machine(&self, time: Seconds) -> Euros {
         Euros(time.0 / 3600.0 * self.machine_eur_per_hour)
     }
@@ -247,14 +247,14 @@ impl WriteCall {
         self.duration() / speedup * (1.0 - self.asynchronism * speedup)
     }
 
-    /// Returns what S1's compression costs: only energy above idle, over the time of equation 3.4.
+    /// Returns the cost of S1's compression: only energy above idle, over the time of equation 3.4.
     ///
     /// Source: Hirsch 2017, equations 3.4 and 3.5.
     pub fn speedup_cost(&self, speedup: f64, prices: &ComputePrices) -> Euros {
         prices.above_idle(self.speedup_compression_time(speedup))
     }
 
-    /// Returns the factor that really prolongs a call when `prolonging` is wanted (1 for S2). A slow codec and the
+    /// Returns the real prolonging factor of a call for a requested `prolonging` (1 for S2). A slow codec and the
     /// asynchronous computation may prolong it further.
     ///
     /// Source: Hirsch 2017, equation 3.6.
@@ -287,8 +287,8 @@ impl WriteCall {
         self.duration() * (prolonging - 1.0)
     }
 
-    /// Returns the cost of S2 (`prolonging` 1) or S3: energy above idle while the application waits anyway, the whole
-    /// machine while it waits for compression alone.
+    /// Returns the cost of S2 (`prolonging` 1) or S3. It is energy above idle while the application waits anyway, and
+    /// the whole machine while it waits for compression alone.
     ///
     /// Source: Hirsch 2017, equation 3.9.
     pub fn prolonged_cost(&self, prolonging: f64, prices: &ComputePrices) -> Euros {
@@ -357,7 +357,7 @@ mod tests {
             codec(400.0, 900.0, 2.5).pays_at_link(long),
             Outcome::Below(400e6)
         );
-        // A tenth of the bytes is still to be decompressed, by 2 ns a byte, when all is sent: (1 - 0.1 / 2.5) / (1 /
+        // When all is sent, a tenth of the bytes is still to be decompressed, by 2 ns a byte: (1 - 0.1 / 2.5) / (1 /
         // 400 MB/s + 0.2 ns).
         let one = OneBlock {
             share: 0.1,
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn prolonging_is_exceeded_by_a_slow_codec_or_much_computation() {
-        // Section 3.5.2: all asynchronous and 1.5 wanted gives 1.75.
+        // Section 3.5.2: all asynchronous, with 1.5 requested, gives 1.75.
         let check = |asynchronism, prolonging, compress, expected| {
             let found = call(asynchronism).prolonging(prolonging, mb(compress));
             assert_close("prolonging", found, expected, 1e-12);
@@ -500,7 +500,7 @@ mod tests {
         );
     }
 
-    /// Equations 3.4 and 3.7 meet where nothing is sped up and nothing prolonged.
+    /// Equations 3.4 and 3.7 agree without any speed-up or prolonging.
     #[test]
     fn maintaining_is_speeding_up_by_one() {
         for asynchronism in [0.0, 0.2, 0.5] {
@@ -544,7 +544,7 @@ mod tests {
     fn every_row_of_table_5_1() {
         for (factor, percent, time_ms, maintained_ms, prolonged_ms) in TABLE_5_1 {
             let time = Seconds(f64::from(time_ms) / 1000.0);
-            // Half up to the millisecond, as printed; a hair keeps 145.5 from being 145.4999.
+            // Half up to the millisecond, as printed; a tiny offset keeps 145.5 from becoming 145.4999.
             let printed = |time: Seconds| (time.0 * 1000.0 + 0.5 + 1e-6).floor();
             let maintained = Strategy::Maintain.time_after(time, factor);
             let prolonged = Strategy::Prolong(1.5).time_after(time, factor);
