@@ -1,4 +1,4 @@
-//! The binary as a user meets it: its output, its refusals, and the files it leaves.
+//! The binary as a user sees it: its output, its refusals, and the files it leaves.
 
 mod bench;
 mod btrfs;
@@ -52,7 +52,7 @@ fn run(cache: &TempDir, arguments: &[&dyn AsRef<OsStr>]) -> Output {
     command.output().expect("the binary starts")
 }
 
-/// Data small enough to be measured completely.
+/// Data small enough for a complete measurement.
 fn data() -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("noise"), noise(300_000)).expect("a file");
@@ -118,7 +118,7 @@ fn advice_says_first_what_to_do() {
 #[test]
 fn advice_is_one_screen_unless_all_is_asked_for() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
-    // Names are anybody's: this one would turn a terminal red.
+    // Names may be anything: this one would turn a terminal red.
     let path = data.path().join("\u{1b}[31mred");
     fs::create_dir(&path).expect("a folder");
     fs::rename(data.path().join("log.txt"), path.join("log.txt")).expect("a file moves");
@@ -287,7 +287,7 @@ fn settings_are_suggested_that_the_tool_takes() {
         page::left_out("there is no zstd here to take its setting");
         return;
     }
-    // As a person would type it, on the data it was suggested for.
+    // As a user would type it, on the data that the setting is for.
     let line = zstd.settings[0].replace("FILE", "log.txt");
     let run = |line: &str| {
         let mut shell = Command::new("sh");
@@ -307,7 +307,7 @@ fn settings_are_suggested_that_the_tool_takes() {
     assert_eq!(run("zstd -dcq log.txt.zst"), raw);
 }
 
-/// The settings for each tool are for the blocks that it compresses alone, and for their room in it.
+/// The settings for each tool are for the blocks that it compresses alone, and for the space that they take there.
 #[test]
 fn tools_are_judged_in_their_own_units() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
@@ -337,7 +337,8 @@ fn tools_are_judged_in_their_own_units() {
     let (told, truth) = (btrfs.ratio, raw as f64 / stored as f64);
     assert!((told.mean / truth - 1.0).abs() < 1e-9, "{told:?}, {truth}");
     assert_eq!(told.low, told.high, "every byte was read");
-    // PostgreSQL's log: 8 KiB that somebody waits for, which on this disk is the way to the place and not the bytes.
+    // PostgreSQL's log: 8 KiB that a client waits for. On this disk the wait is for the operation and not for the
+    // bytes.
     let log = find("PostgreSQL", "WAL").cost_ratio;
     assert!(0.95 <= log.low && log.high <= 1.05, "{log:?}");
 }
@@ -426,7 +427,7 @@ fn bad_options_are_usage_errors() {
     let (log, noise) = (data.path().join("log.txt"), data.path().join("noise"));
     let output = run(&cache, &[&"replay", &log, &"--skew=zipf:x"]);
     check_refused(&output, 2, &["zipf:S"]);
-    // Options that are wrong only together, or with their surroundings.
+    // Options that are wrong only together, or in their surroundings.
     let output = run(
         &cache,
         &[
@@ -587,7 +588,7 @@ fn a_cache_is_simulated_on_a_recorded_trace() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace.txt");
-    // Round and round over 1,000 buffers; 250 fit raw. A cache that compresses nothing misses nearly always.
+    // A loop over 1,000 buffers, of which 250 fit raw. A cache that compresses nothing misses nearly always.
     let keys = (0..20_000u32).map(|at| (at % 1000).to_string() + "\n");
     fs::write(&trace, keys.collect::<String>()).expect("a file");
     let option = format!("--trace={}", trace.display());
@@ -623,7 +624,7 @@ fn a_cache_is_simulated_on_a_recorded_trace() {
             && text.contains("% of it for "),
         "{text}"
     );
-    // The more memory, the less there is to gain; none where everything fits.
+    // More memory leaves less to gain, and nothing where everything fits.
     let output = advise(&cache, &log, &[&option, "--memory=1GiB", "--json"]);
     let report: Report = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(report.cache.is_none());
@@ -657,7 +658,7 @@ fn catches_interrupt(process: u32) -> bool {
 #[test]
 fn ctrl_c_gives_what_is_known_so_far() {
     check_interrupted(&["--medium=hdd"]);
-    // While the medium is measured nothing is known of it yet.
+    // While the medium is measured, nothing is known of it yet.
     let report = check_interrupted(&[]);
     assert!(
         report.medium.name.ends_with(", assumed"),
@@ -682,7 +683,7 @@ fn check_interrupted(more: &[&str]) -> Report {
         .stdout(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    // It catches the signal from its first step on, long before it can be through with the data.
+    // It catches the signal from its first step on, long before it can finish the data.
     while !catches_interrupt(child.id()) {
         assert_eq!(child.try_wait().expect("a state"), None, "ended before");
         std::thread::yield_now();
@@ -728,7 +729,7 @@ fn a_calibration_is_stored_and_used() {
         &cache,
         &[&"calibrate", &meter, &times[0], &times[1], &times[2]],
     );
-    // A busy machine may hide the load from such a meter: then it is refused with that reason.
+    // A busy machine may hide the load from such a meter, which is then refused with that reason.
     if !output.status.success() {
         check_refused(&output, 1, &["meter"]);
         return;

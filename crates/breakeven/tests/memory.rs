@@ -1,8 +1,8 @@
-//! The use of memory. Small blocks and streams that decode to very much take next to nothing. A writer takes no more
-//! than its formula says.
+//! The use of memory. Small blocks and streams that decode to very many bytes take hardly any. A writer takes no more
+//! than its formula allows.
 //!
-//! One test alone in its process, because it looks at the peak of the process's memory. Streams are looked
-//! at in processes of their own, so that none uses what another gave back to the allocator.
+//! One test alone in its process, because it looks at the peak of the process's memory. Streams are measured in
+//! processes of their own, so that none uses memory that another gave back to the allocator.
 
 use std::fs;
 use std::io::{self, Write};
@@ -97,7 +97,7 @@ fn memory_bytes(field: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Holds what `work` adds to the memory of the process to a limit, and returns it.
+/// Limits the memory that `work` adds to the process, and returns it.
 fn hold(what: &str, most: u64, work: impl FnOnce()) -> u64 {
     let before = memory_bytes("VmRSS:");
     // Linux starts a new peak when this is written.
@@ -113,7 +113,7 @@ fn hold(what: &str, most: u64, work: impl FnOnce()) -> u64 {
     growth
 }
 
-/// Tells a process of this test what it is to do: `read NUMBER FILE` or `write NUMBER`.
+/// Gives a process of this test its task: `read NUMBER FILE` or `write NUMBER`.
 const TASK: &str = "BREAKEVEN_MEMORY_TASK";
 
 #[test]
@@ -139,7 +139,7 @@ fn memory_is_bounded() {
     (0..writings().len()).for_each(|number| do_apart(&format!("write {number}")));
 }
 
-/// Has a process of its own do a task.
+/// Runs a task in a process of its own.
 fn do_apart(task: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "memory_is_bounded", "--nocapture"]);
@@ -209,7 +209,7 @@ fn own_stream(method: &str, bytes: usize) -> Vec<u8> {
     writer.finish().unwrap().0
 }
 
-/// Name, what makes it, and how many bytes it decodes to; nothing where it is to be refused.
+/// Name, generator, and decoded bytes; `None` where it must be refused.
 type StreamBomb = (&'static str, fn() -> Vec<u8>, Option<usize>);
 
 fn stream_bombs() -> [StreamBomb; 7] {
@@ -224,7 +224,7 @@ fn stream_bombs() -> [StreamBomb; 7] {
     ]
 }
 
-/// Reads a stream to its end: what was handed out is let go.
+/// Reads a stream to its end, and drops the bytes.
 fn read_stream((name, _, content_bytes): &StreamBomb, file: &str) {
     let stream = fs::read(file).unwrap();
     hold(name, READER_BYTES_MAX, || {
@@ -250,7 +250,7 @@ fn read_stream((name, _, content_bytes): &StreamBomb, file: &str) {
     });
 }
 
-/// A sink that takes nothing until its gate is opened, so that every buffer comes to be used.
+/// A sink that takes nothing until its gate is opened, so that every buffer is used.
 struct Gated(mpsc::Receiver<()>);
 
 impl Write for Gated {
@@ -265,7 +265,7 @@ impl Write for Gated {
     }
 }
 
-/// How streams are written whose memory is looked at, each with a number of workers.
+/// The writings whose memory is measured, each with a number of workers.
 fn writings() -> Vec<(Choice, usize)> {
     let fixed = |method: &str| Choice::Fixed(method.parse().unwrap());
     let priced = |container: Container| {
@@ -318,7 +318,7 @@ fn write_stream(number: usize) {
         let pool = Pool::new(PoolOptions {
             worker_count: workers,
         });
-        // It is there until the stream is over: without workers the I/O thread compresses.
+        // It lives until the end of the stream: without workers the I/O thread compresses.
         let pool = pool.unwrap();
         let (open, gate) = mpsc::channel::<()>();
         let mut writer = Writer::new(Gated(gate), &pool, options).unwrap();
@@ -328,7 +328,7 @@ fn write_stream(number: usize) {
         (0..workers + 2).for_each(|_| writer.write_all(&block).unwrap());
         writer.finish().unwrap();
     });
-    // A formula that is far too much would be of no use.
+    // A formula far above the use would be worthless.
     assert!(
         growth >= formula_bytes / 4,
         "{what}: {growth} bytes of {formula_bytes}"

@@ -1,6 +1,6 @@
 //! The library against the outside: programs that know nothing of it, and real file systems.
 //!
-//! A missing program is named and left out (`make test` installs it where it may), and is an error under `CI`. Tests
+//! A missing program is named and skipped (`make test` installs it where it may), and is an error under `CI`. Tests
 //! named `root_*` mount file systems and run only under `make test-root`.
 
 #[path = "outside/file_systems.rs"]

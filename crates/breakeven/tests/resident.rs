@@ -1,8 +1,7 @@
 //! The growth of a process by a cache while blocks of many sizes come and go: never more than its budget and 3 %.
 //!
-//! Each cache has a process to itself, so that nothing but it is seen, and the test begins itself anew for
-//! that. The process is looked at, and not what the cache says of itself: allocator, codecs and lists are
-//! in the figure.
+//! Each cache has a process to itself, so that nothing else is measured; the test starts itself again for that. The
+//! process is measured, and not the cache's own figures: allocator, codecs and lists are included.
 
 use std::env;
 use std::fs;
@@ -10,7 +9,7 @@ use std::process::{Child, Command};
 
 use breakeven::cache::{Arm, Cache, CacheOptions, Policy};
 
-/// Names the case that this process is for.
+/// Names the case of this process.
 const CASE: &str = "BREAKEVEN_RESIDENT_CASE";
 const TEST: &str = "a_cache_adds_no_more_than_its_budget_to_its_process";
 const BUDGET_BYTES: u64 = 32 << 20;
@@ -18,20 +17,20 @@ const BUDGET_BYTES: u64 = 32 << 20;
 const SHARE_MAX: f64 = 1.03;
 /// The least of it, so that the cache was really seen.
 const SHARE_MIN: f64 = 0.8;
-/// How often it is looked at.
+/// The number of measurements.
 const LOOKS: u64 = 128;
 
 /// Blocks of a cache and its work on them.
 struct Case {
     name: &'static str,
     policy: Policy,
-    /// Lengths as powers of two: any of them as likely.
+    /// Lengths as powers of two, all equally likely.
     log2_bytes: (f64, f64),
     /// As the options say.
     block_bytes: usize,
     /// Keys are drawn from so many times the blocks that the budget would hold.
     keys_over_held: u64,
-    /// Bytes that are put in, over the budget.
+    /// Bytes put in, over the budget.
     rounds: u64,
 }
 
@@ -109,7 +108,7 @@ fn a_cache_adds_no_more_than_its_budget_to_its_process() {
     }
 }
 
-/// Puts blocks in, and finds some of them again, for as long as the case says.
+/// Puts blocks in, and looks some of them up again, for the rounds of the case.
 fn churn(case: &Case) {
     let mut random = fastrand::Rng::with_seed(7);
     let text: Vec<u8> = (0..2 << 20)

@@ -1,8 +1,8 @@
 //! A stream and a cache in their steady state: no allocation for a block that is compressed, and no page fault
 //! in a stream.
 //!
-//! One test alone in its process, because it counts what all threads do. `unsafe` here: a global
-//! allocator that counts, which is an unsafe trait.
+//! One test alone in its process, because it counts the calls of all threads. `unsafe` here: a global allocator that
+//! counts, which is an unsafe trait.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -23,8 +23,7 @@ use breakeven::units::BytesPerSecond;
 
 const BLOCK: usize = 256 << 10;
 const BLOCKS: usize = 64;
-/// Allocations that a goal may need in so many blocks: the record of a method that was not tried before takes memory
-/// once.
+/// Allocations that a goal may need in so many blocks: the record of an untried method takes memory once.
 const TRIALS: u64 = 4;
 
 /// Allocations of a load in a shard, for the list of frames being filled.
@@ -36,7 +35,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call goes unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -113,14 +112,14 @@ fn of_a_stream() {
             ..WriterOptions::default()
         };
         let mut writer = Writer::new(io::sink(), &pool, options).unwrap();
-        // Every buffer and every worker's tables have been used after this.
+        // Every buffer and every worker's tables are used by now.
         for _ in 0..4 * BLOCKS {
             writer.write_all(block).unwrap();
         }
         write_in_background(&mut writer, &buffer);
         writer.flush().unwrap();
         let case = format!("{name}, {BLOCKS} blocks");
-        // An asynchronous call is two allocations, however many blocks it has.
+        // An asynchronous call makes two allocations, for any number of blocks.
         let few = BLOCKS as u64 / 8 + first_touches(2, BLOCK);
         count(&case, (trials, few), || {
             for _ in 0..BLOCKS {
@@ -137,13 +136,13 @@ fn of_a_stream() {
     }
 }
 
-/// Returns the pages of all frame buffers. A buffer that was never wanted before, or never for a block stored whole,
-/// touches the rest of its own then. A fault for every page of every block would be eight times as many.
+/// Returns the pages of all frame buffers. A buffer in its first use, or its first for a block stored whole, touches
+/// the rest of its pages then. A fault for every page of every block would be eight times as many.
 fn first_touches(workers: u64, block_bytes: usize) -> u64 {
     (2 * workers + 4) * block_bytes as u64 / 4096
 }
 
-/// Words as often as they come in a text, for a block of the usual size.
+/// Words with the frequencies of a text, for a block of the usual size.
 fn usual_block() -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(6);
     let words: Vec<String> = (0..4000)
@@ -158,8 +157,8 @@ fn usual_block() -> Vec<u8> {
     block.into_bytes()
 }
 
-/// Picks the dearest method for one block. It picks each of the others for so many blocks that a context which gives
-/// memory back has done so.
+/// Picks the dearest method for one block. Then it picks each of the others for enough blocks that a context which
+/// gives memory back has done so.
 #[derive(Debug)]
 struct Turns {
     methods: Vec<Method>,
@@ -185,7 +184,7 @@ impl Rule for Turns {
     fn encoded(&self, _: &Outcome) {}
 }
 
-/// A worker that changes the level with every block holds what the dearest wants.
+/// A worker that changes the level with every block holds the memory of the dearest.
 fn of_levels_that_change() {
     let block = usual_block();
     let pool = Pool::new(PoolOptions { worker_count: 1 }).unwrap();
@@ -211,8 +210,8 @@ fn of_levels_that_change() {
     writer.finish().unwrap();
 }
 
-/// The fastest goal, its own methods and blocks of the usual size. A worker may be late to meet a method that
-/// wants more memory than those before: each does once.
+/// The fastest goal, its own methods and blocks of the usual size. A worker may meet a method late that needs more
+/// memory than those before: each does once.
 fn of_the_usual_methods() {
     const WORKERS: usize = 2;
     let block = usual_block();
@@ -240,7 +239,7 @@ fn of_the_usual_methods() {
         writer.flush().unwrap();
     };
     write();
-    // Late trials, and the parts of a block that is split, take memory.
+    // Late trials, and the parts of a split block, take memory.
     let most = (2 * BLOCKS / 8, WORKERS * bytes / 4096);
     count(
         "the usual methods",
@@ -256,7 +255,7 @@ fn write_in_background(writer: &mut Writer<io::Sink>, buffer: &Arc<[u8]>) {
     pending.wait().unwrap();
 }
 
-/// Half of the kept blocks, and more, are compressed by the second method.
+/// At least half of the kept blocks are compressed by the second method.
 const SPLIT: Policy = Policy::Static(Arm {
     compressed_share: 0.6,
     method: 1,
@@ -265,7 +264,7 @@ const SPLIT: Policy = Policy::Static(Arm {
 const PAGE: usize = 4096;
 const CACHE_BYTES: u64 = 4 << 20;
 
-/// Fills a page of a key so that a half of it is left.
+/// Fills a page of a key so that half of it remains.
 fn fill(key: u64, page: &mut [u8]) {
     let mut random = fastrand::Rng::with_seed(key);
     let (noise, rest) = page.split_at_mut(page.len() / 3);
@@ -273,7 +272,7 @@ fn fill(key: u64, page: &mut [u8]) {
     rest.fill(key as u8);
 }
 
-/// Four times as many pages as there are pages in the budget, the first ones most.
+/// Four times as many pages as fit the budget, the first ones most often.
 fn some_key(random: &mut fastrand::Rng) -> u64 {
     let keys = 4 * CACHE_BYTES / PAGE as u64;
     (keys as f64 * random.f64().powi(2)) as u64
@@ -313,7 +312,7 @@ fn of_a_shard() {
     assert!(allocated <= loading + TABLE_ALLOCATIONS_MAX);
 }
 
-/// Hits of a cache: none for a raw block, and for a compressed one the memory that the guard keeps.
+/// Hits of a cache: none for a raw block, and for a compressed one the guard's own memory.
 fn of_a_cache() {
     let cache: Cache<u64> = Cache::new(CacheOptions {
         budget_bytes: CACHE_BYTES,
@@ -344,13 +343,13 @@ fn of_a_cache() {
     let restored = after.packed_hits - before.packed_hits;
     println!("cache: {allocated} allocations, {restored} restored");
     assert!(restored > 5_000 && after.misses == before.misses);
-    // A block and its count of owners; and now and then a list, of a segment that leaves.
+    // A block and its count of owners; and sometimes a list, of a leaving segment.
     assert!(allocated <= 2 * restored + restored / 32, "{allocated}");
 }
 
-/// Counts allocations and page faults of `work`, and holds them to the most there may be.
+/// Counts allocations and page faults of `work`, and limits them.
 fn count(case: &str, (allocations_max, faults_max): (u64, u64), work: impl FnOnce()) {
-    // Reading the count of faults allocates: it comes first, and last.
+    // Reading the count of faults allocates, so it comes first, and last.
     let (faults, allocations) = (page_faults(), ALLOCATIONS.load(Ordering::Relaxed));
     work();
     let allocated = ALLOCATIONS.load(Ordering::Relaxed) - allocations;

@@ -2,7 +2,7 @@
 //!
 //! Floors and circles, lengths of files and functions, headers, words, unsafe code (each in `tidy/`, each with the
 //! snippets it must refuse), the code map, the manifests. Faults that rustc, clippy and cargo-deny already refuse are
-//! left to them. To change a rule, change its table.
+//! theirs. To change a rule, change its table.
 
 #[path = "tidy/files.rs"]
 mod files;

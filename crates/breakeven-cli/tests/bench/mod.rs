@@ -8,10 +8,10 @@ use breakeven_memcached::client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Keeps a test from hanging where it waits for something that never comes.
+/// Keeps a test from hanging if it waits for something that never comes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server on a UNIX socket, killed when it is forgotten.
+/// A server on a UNIX socket, killed when it is dropped.
 pub struct Server {
     child: Child,
     pub socket: PathBuf,
@@ -32,7 +32,7 @@ impl Server {
         Server::start(command, folder, more).expect("the program starts")
     }
 
-    /// Starts Debian's; `None` if it is not installed, which is an error where everything has to be.
+    /// Starts Debian's; `None` if it is not installed, which is an error where everything must be.
     pub fn debian(folder: &Path) -> Option<Server> {
         let mut command = Command::new("memcached");
         command.args(["-u", "root"]);
@@ -58,7 +58,7 @@ impl Server {
         Some(server)
     }
 
-    /// Returns what the process has resident.
+    /// Returns the resident bytes of the process.
     pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.expect("a process");
@@ -152,12 +152,12 @@ fn the_rate_that_is_found_is_one_that_was_tried() {
     assert!(text.contains("s/M keys"), "{text}");
 }
 
-/// Values that are not there are fetched elsewhere and stored.
+/// Missing values are fetched elsewhere and stored.
 fn misses_are_stored(server: &Server) {
     let load = ["--no-fill", "--flat-out", "--seconds=0.3", "--shape=single"];
     let slow = report(server, &[&load[..], &["--miss=20ms"]].concat());
     assert_eq!(slow["miss_seconds"], 0.02, "{slow}");
-    // Nothing is there at first, and no request that missed was faster than the cost of a miss.
+    // The store is empty at first, and no request with a miss was faster than the cost of a miss.
     let longest = slow["steps"][0]["max_us"].as_f64().unwrap();
     assert!(longest >= 20_000.0, "{slow}");
     let fast = report(server, &[&load[..], &["--miss=0us"]].concat());
@@ -288,7 +288,7 @@ fn advise_on(server: &Server) {
         (&6000.into(), &6000.into()),
         "{report}"
     );
-    // Nothing was dropped: more items would find no more.
+    // Nothing was dropped: more items would give no more hits.
     assert!(
         report["hit_share_modelled"].is_null() && !text.contains("hits  "),
         "{report}"

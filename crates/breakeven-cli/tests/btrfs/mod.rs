@@ -1,6 +1,6 @@
-//! The advice on btrfs, beside the bytes that a btrfs of this kernel really stores under the printed setting.
+//! The advice on btrfs, against the bytes that a btrfs of this kernel really stores under the printed setting.
 //!
-//! Wants root, loop devices and btrfs-progs; says so where they are missing.
+//! Needs root, loop devices and btrfs-progs; reports where they are missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use super::{breakeven, noise};
 
 /// Bytes of each file: 24 extents of 128 KiB.
 const BYTES: usize = 3 << 20;
-/// The size of a file may differ from the advice by so much: the kernel's codec is another version.
+/// The most by which the size of a file may differ from the advice: the kernel's codec is another version.
 const TOLERANCE: f64 = 0.05;
 
-/// Twelve kinds of files, those among them that the kernel's guess judges wrongly.
+/// Twelve kinds of files, with those that the kernel's guess judges wrongly.
 fn kinds() -> Vec<(&'static str, Vec<u8>)> {
     let random = noise(BYTES);
     let lines = |line: &dyn Fn(usize) -> String| -> Vec<u8> {
@@ -105,7 +105,7 @@ impl Btrfs {
         self.0.path().join("mounted")
     }
 
-    /// Writes a file; returns the bytes of data that the file system gave out for it.
+    /// Writes a file; returns the bytes of data that the file system allocated for it.
     fn stores(&self, bytes: &[u8]) -> u64 {
         let before = self.used();
         fs::write(self.point().join("file"), bytes).expect("a file");

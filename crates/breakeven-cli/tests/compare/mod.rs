@@ -1,4 +1,4 @@
-//! `breakeven compare` as CI meets it: the changes that count, the messages, and the refusals.
+//! `breakeven compare` as CI sees it: the changes that count, the messages, and the refusals.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::{check_refused, noise, run, stderr, stdout};
 
 const EXAMPLE: &str = include_str!("../../src/report/example.json");
 
-/// A folder with the example in it twice, the second one changed by the test.
+/// A folder with the example in it twice; the test changes the second one.
 struct Pair {
     folder: TempDir,
     value: Value,
@@ -98,7 +98,7 @@ fn a_changed_verdict_is_named_and_fails() {
     let verdict = pair.verdict("file", "money", "all");
     let method = verdict["method"].as_str().expect("a method").to_string();
     verdict["method"] = json!("xz:9");
-    // Nothing says that it costs anything else.
+    // No figure says that its cost differs.
     pair.check(
         0,
         &[
@@ -226,14 +226,14 @@ fn what_cannot_be_compared_is_refused_with_its_own_code() {
         let arguments: [&dyn AsRef<std::ffi::OsStr>; 3] = [&"compare", &before, &after];
         check_refused(&run(&pair.folder, &arguments), 2, &["after.json"]);
     }
-    // Longer than any report: refused before it is held.
+    // Longer than any report: refused before it is held in memory.
     let file = fs::File::create(&after).expect("a file");
     file.set_len(1 << 40).expect("a sparse file");
     let output = run(&pair.folder, &[&"compare", &before, &after]);
     check_refused(&output, 2, &["longer than"]);
 }
 
-/// Replaces one part of a value, found by walking down at random.
+/// Replaces one random part of a value.
 fn damage(value: &mut Value, random: &mut dyn FnMut(usize) -> usize) {
     let count = match value {
         Value::Array(items) => items.len(),

@@ -34,7 +34,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// Advice predicts the sizes of an import, and of a commit then.
+/// Advice predicts the sizes of an import, and of a commit after it.
 fn check_advice(database: &Path) {
     let cache = tempfile::tempdir().unwrap();
     let advised = said(&run(&cache, &[&"advise", &"--time=1", &database]));
@@ -93,7 +93,7 @@ fn a_database_goes_in_is_looked_at_and_comes_out_the_same() {
         Some(2)
     );
     assert!(db(&["create", "new"]).status.success());
-    // A flipped bit is found wherever pages lie. Other sectors hold what nothing needs any more.
+    // A flipped bit is found in every place of a page. Other sectors hold bytes that nothing needs any more.
     let whole = fs::read(path("small")).unwrap();
     let (mut tried, mut found) = (0, 0);
     for sector in (0..whole.len()).step_by(4096) {
@@ -111,8 +111,8 @@ fn a_database_goes_in_is_looked_at_and_comes_out_the_same() {
     assert!(found >= 6, "{found} of {tried}");
 }
 
-/// In every sector once: readable pages are as they were, unreadable ones are zeros and named, and the exit code says
-/// so.
+/// One damage in each sector: readable pages are unchanged, unreadable ones are zeros and named, and the exit code
+/// reports it.
 #[test]
 fn what_can_be_read_of_a_damaged_database_comes_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ fn what_can_be_read_of_a_damaged_database_comes_out() {
             assert!(lost > 0 && said.contains("not all of it"), "{said}");
             parts += 1;
         } else {
-            // The path to the pages is lost: that is for a repair.
+            // The path to the pages is lost, which calls for a repair.
             fs::write(path("out"), b"").unwrap();
             refused += 1;
         }
@@ -249,7 +249,7 @@ fn a_database_without_its_beginning_is_repaired() {
         assert!(!said(&db(&["fsck", "small"])).contains("one of the two superblocks"));
         bytes = fs::read(path("small")).unwrap();
     }
-    // A file that was cut is reported.
+    // A truncated file is reported.
     fs::write(path("small"), &bytes[..bytes.len() - 700]).unwrap();
     let cut = db(&["fsck", "small"]);
     assert!(
@@ -257,7 +257,7 @@ fn a_database_without_its_beginning_is_repaired() {
         "{}",
         said(&cut)
     );
-    // Of one that lost its end no state is called whole.
+    // Without its end, no state of a file is called whole.
     for part in 2..9 {
         fs::write(path("small"), &bytes[..bytes.len() / part]).unwrap();
         let repaired = db(&["fsck", "--repair", "small"]);
@@ -273,7 +273,7 @@ fn a_database_without_its_beginning_is_repaired() {
     assert!(repaired.status.success(), "{}", said(&repaired));
     assert!(db(&["export", "small", "back"]).status.success());
     assert!(fs::read(path("back")).unwrap() == fs::read(path("plain")).unwrap());
-    // Noise cannot be saved, and a plain database is none of its business.
+    // Noise cannot be saved, and a plain database is not its task.
     fs::write(path("small"), vec![0x5A; bytes.len()]).unwrap();
     for name in ["small", "plain"] {
         let before = fs::read(path(name)).unwrap();
@@ -350,7 +350,7 @@ fn db(folder: &TempDir, arguments: &[&str]) -> Output {
     run(folder, &all)
 }
 
-/// Names are bytes. One that is no text is the same file in every command, and so are the files beside it.
+/// Names are bytes. A name that is not text is the same file in every command, and so are the files beside it.
 #[test]
 fn names_that_are_no_text_are_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -395,7 +395,7 @@ fn names_that_are_no_text_are_names() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A database that would grow is copied with a word on that, or left as it is.
+/// A database that would grow is copied with a note, or left unchanged.
 #[test]
 fn what_does_not_pay_is_said_or_left() {
     let folder = tempfile::tempdir().unwrap();

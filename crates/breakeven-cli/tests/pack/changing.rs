@@ -1,5 +1,5 @@
-//! Sources that change while they are packed: cut, grown, replaced, unlinked. The output decodes to the bytes that were
-//! read, or the file that stood there before is still there. A source that changed is never removed.
+//! Sources that change while they are packed: truncated, grown, replaced, unlinked. The output decodes to the bytes
+//! that were read, or the earlier file is still there. A source that changed is never removed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,9 +15,9 @@ use crate::{breakeven, noise, run};
 
 /// Bytes of a source: some jobs of a long frame, many blocks of a row.
 const SOURCE_BYTES: usize = 24 << 20;
-/// How often it is tried to stop a program between two places, before it has gone by.
+/// How often the test tries to stop a program between two places before the program passes both.
 const TRIES: usize = 50;
-/// How often it is looked where a program stands, before it is held to be stuck.
+/// How often the test checks a program's position before it counts as stuck.
 const LOOKS: usize = 100_000_000;
 
 /// The change of a source.
@@ -42,7 +42,7 @@ impl Change {
     fn make(self, path: &Path) {
         let opened = || File::options().append(true).open(path).expect("the source");
         match self {
-            // Less than was read so far: whatever is read next is the end.
+            // Fewer bytes than were read so far: the next read is the end.
             Change::Cut => opened().set_len(1 << 20).expect("it is cut"),
             Change::Emptied => opened().set_len(0).expect("it is cut"),
             Change::Grown => opened().write_all(b"one line more\n").expect("it grows"),
@@ -56,7 +56,7 @@ impl Change {
     }
 }
 
-/// Returns a number that Linux tells of a process under a name, nothing once it has ended.
+/// Returns a number that Linux reports for a process under a name; `None` after its end.
 fn process_number(child: &Child, file: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{}/{file}", child.id())).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -69,7 +69,7 @@ fn signal(child: &Child, name: &str) {
     assert!(kill.status().expect("kill starts").success());
 }
 
-/// Waits until a program has read so much, and stops it there; returns whether it was stopped before it had read more.
+/// Waits until a program has read so many bytes, and stops it; returns whether it stopped before it read more.
 fn is_stopped_between(child: &Child, bytes: &Range<u64>) -> bool {
     for _ in 0..LOOKS {
         match process_number(child, "io", "rchar:") {
@@ -94,7 +94,7 @@ fn is_stopped_between(child: &Child, bytes: &Range<u64>) -> bool {
     panic!("it does not stop");
 }
 
-/// Runs a prepared program until it can be stopped between two places of its input; changes something then, and lets it
+/// Runs a prepared program until it can be stopped between two places of its input; then makes a change, and lets it
 /// end.
 pub fn changed_while(
     prepare: impl Fn() -> Command,
@@ -121,7 +121,7 @@ pub fn changed_while(
     panic!("it was never stopped in time");
 }
 
-/// Packs a source which changes once so much of it was read, over an earlier stream.
+/// Packs a source that changes once so many of its bytes were read, over an earlier stream.
 fn packed_while(folder: &TempDir, options: &[&str], change: Change, at: usize) -> Output {
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
     let prepare = || {
@@ -150,7 +150,7 @@ fn a_source_that_changes_while_it_is_packed_replaces_nothing_by_less_and_is_kept
     let content = noise(SOURCE_BYTES);
     let mut tried = 0;
     for (index, change) in CHANGES.into_iter().cycle().take(20).enumerate() {
-        // Each form with each change, with one job and with many, and with a source that is to go.
+        // Each form with each change, with one job and with many, and with a source that will be removed.
         let form = forms[(index + index / 5) % 5];
         let threads = ["-T1", "-T3"][random.usize(..2)];
         let removes = random.bool();
@@ -177,7 +177,7 @@ fn a_source_that_changes_while_it_is_packed_replaces_nothing_by_less_and_is_kept
                 assert!(decoded == grown, "{case}");
                 assert_eq!(output.status.code(), Some(i32::from(removes)), "{case}");
             }
-            // The file that was opened is read to its end.
+            // The opened file is read to its end.
             Change::Replaced | Change::Unlinked => {
                 assert!(decoded == content, "{case}");
                 assert_eq!(output.status.code(), Some(i32::from(removes)), "{case}");
@@ -227,7 +227,7 @@ fn a_source_of_which_the_inode_alone_tells_that_it_changed_is_kept() {
 fn a_stream_that_is_cut_between_its_frames_while_it_is_read_is_no_shorter_one() {
     let (folder, _) = super::folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
-    // Frames as long as one read, so that a cut is between two.
+    // Frames of the length of one read, so that a cut falls between two.
     let frame_bytes = 128 << 10;
     let mut frame = vec![0; 0];
     for content_bytes in (frame_bytes - 64..frame_bytes).rev() {
@@ -274,7 +274,7 @@ fn a_stream_that_is_cut_between_its_frames_while_it_is_read_is_no_shorter_one() 
 fn files_that_say_another_length_than_they_have_are_packed_as_they_read() {
     let (folder, _) = super::folder();
     let packed = folder.path().join("packed.zst");
-    // The first says 0 bytes, the second 4096.
+    // The first reports 0 bytes, the second 4096.
     for source in [
         "/proc/version",
         "/sys/kernel/mm/transparent_hugepage/enabled",

@@ -1,4 +1,4 @@
-//! `explain`, of files to be packed and of streams.
+//! `explain`, for files to be packed and for streams.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -173,7 +173,7 @@ fn a_stream_is_decoded_and_its_blocks_tried_by_every_method() {
         text.contains("EUR/TB") && text.contains("zstd:19"),
         "{text}"
     );
-    // A damaged stream is an error that says where.
+    // A damaged stream is an error with its place.
     let mut bad = fs::read(&packed).expect("the packed file");
     let middle = bad.len() / 2;
     bad[middle] ^= 1;

@@ -1,14 +1,13 @@
-//! The forms of JSON that `docs/streams-reference.md` has a table for, and that what is printed has them.
+//! The forms of JSON with a table in `docs/streams-reference.md`: the printed JSON has these forms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Fields by the place of the object that they are of: `files[].frames`, the empty one for the whole.
+/// Fields by the place of their object: `files[].frames`, the empty one for the whole.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
-/// Checks that every object of a value has the fields that its schema's table names for its place, no
-/// more and no fewer.
+/// Checks that every object of a value has exactly the fields in its schema's table for its place.
 #[track_caller]
 pub fn check(value: &Value, schema: &str) {
     assert_eq!(value["schema"], schema);
@@ -25,7 +24,7 @@ pub fn check(value: &Value, schema: &str) {
     assert!(found.len() >= 2, "{schema}: {found:?}");
 }
 
-/// Tells of each object of a value, and where it is.
+/// Reports each object of a value, with its place.
 fn gather(value: &Value, place: &str, tell: &mut impl FnMut(&str, BTreeSet<String>)) {
     match value {
         Value::Object(fields) => {
@@ -47,7 +46,7 @@ fn gather(value: &Value, place: &str, tell: &mut impl FnMut(&str, BTreeSet<Strin
     }
 }
 
-/// Returns what the guide's table of a schema says: a row for each place, its fields in backquotes.
+/// Returns the guide's table of a schema: a row for each place, its fields in backquotes.
 fn documented(schema: &str) -> Fields {
     let page = include_str!("../../../../docs/streams-reference.md");
     let head = format!("| `{schema}` | |\n|---|---|\n");

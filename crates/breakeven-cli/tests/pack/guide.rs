@@ -13,7 +13,7 @@ use crate::page::left_out;
 
 /// Programs that stand in for those of a network: they do their work in a folder of this machine.
 const FAR: [(&str, &str); 3] = [
-    // As sshd does: the words behind the host go to a shell.
+    // As in sshd, the words behind the host go to a shell.
     ("ssh", "shift; cd \"$FAR\" && exec sh -c \"$*\""),
     ("rclone", "[ \"$1\" = rcat ] && cat > \"$FAR/${2##*/}\""),
     (
@@ -53,7 +53,7 @@ impl Places {
         self.folder.path().join(name)
     }
 
-    /// Has a shell do a line in the near folder; its word is that of the first program that failed.
+    /// Runs a line in the near folder by a shell; the code is that of the first program that failed.
     fn run(&self, line: &str) -> Output {
         let path = std::env::var("PATH").unwrap_or_default();
         let programs = self.path("programs");
@@ -68,7 +68,7 @@ impl Places {
             .expect("a shell")
     }
 
-    /// Checks that a file holds a stream of this content, by stock zstd where there is one.
+    /// Checks that a file holds a stream of this content, with stock zstd where it is installed.
     #[track_caller]
     fn check_stream(&self, stream: &Path, content: &[u8]) {
         let stock = Command::new("zstd").arg("-dc").arg(stream).output();
@@ -85,7 +85,7 @@ impl Places {
     }
 }
 
-/// Returns the lines of a page, from a heading to the next, that are to be typed.
+/// Returns the lines of a page that a user types, from a heading to the next.
 fn typed<'p>(page: &'p str, heading: &str) -> Vec<&'p str> {
     let (_, section) = page.split_once(heading).expect("the heading");
     let section = section.split("\n## ").next().expect("a section");

@@ -1,5 +1,5 @@
-//! The letters and words of zstd: each does the same here, or nothing, or is refused in a sentence that names ours.
-//! Also the program under zstd's names. Cases of zstd's own tests of its command line are repeated here.
+//! The letters and words of zstd: each does the same here, or nothing, or is refused in a sentence that names our
+//! option. Also the program under zstd's names. Cases of zstd's own tests of its command line are repeated here.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,15 +17,15 @@ use crate::noise;
 enum Outcome {
     /// Its output decodes to the file.
     Packs,
-    /// It is refused, and this is named instead.
+    /// It is refused, and the message names this instead.
     Names(&'static str),
-    /// It prints something and ends well.
+    /// It prints something and succeeds.
     Prints(&'static str),
 }
 
 use Outcome::{Names, Packs, Prints};
 
-/// Every option of `zstd --help` of version 1.5.7, as it is typed to pack a file.
+/// Every option of `zstd --help` of version 1.5.7, as typed to pack a file.
 const OPTIONS: [(&str, Outcome); 79] = [
     ("-o out", Packs),
     ("-k", Packs),
@@ -108,7 +108,7 @@ const OPTIONS: [(&str, Outcome); 79] = [
     ("--mmap-dict", Packs),
 ];
 
-/// Options of reading, which want a stream.
+/// Options of reading, which need a stream.
 const READ: [&str; 3] = ["-l", "--test", "-t"];
 
 /// Puts links of zstd's names to the program into a folder of their own.
@@ -137,7 +137,7 @@ pub(super) fn shell(folder: &TempDir, line: &str) -> Output {
         .expect("sh starts")
 }
 
-/// Returns the options that stock zstd's help tells of, without their values; nothing where there is none.
+/// Returns the options in stock zstd's help, without their values; empty without stock zstd.
 fn stock_options() -> BTreeSet<String> {
     let Ok(output) = Command::new("zstd").arg("--help").output() else {
         return BTreeSet::new();
@@ -220,7 +220,7 @@ fn every_option_of_zstd_does_it_or_says_what_does() {
     println!("{} options", OPTIONS.len());
 }
 
-/// Runs lines that end well, and compares what the last prints.
+/// Runs lines that succeed, and compares the output of the last.
 fn check(folder: &TempDir, lines: &str, expected: &[u8]) {
     let output = shell(folder, &format!("set -e\n{lines}"));
     assert_eq!(
@@ -236,7 +236,7 @@ fn check(folder: &TempDir, lines: &str, expected: &[u8]) {
     );
 }
 
-/// The user did not name the target of a link: it stays, in every case, and the link is replaced.
+/// The user did not name the target of a link: the target always stays, and the link is replaced.
 #[test]
 fn an_output_is_never_written_through_a_link_to_a_file() {
     let (folder, data) = folder();
@@ -259,7 +259,7 @@ fn an_output_is_never_written_through_a_link_to_a_file() {
             "ln -s t out2; breakeven pack -qf file -o out2; cat t; test ! -L out2",
             b"precious\n",
         ),
-        // One that leads to nothing yet is followed, and so is one to a device.
+        // A link that leads to nothing yet is followed, and so is a link to a device.
         (
             "ln -s new out3; zstd -qf file -o out3; test -L out3; zstdcat new",
             &data,
@@ -324,7 +324,7 @@ fn text_is_passed_through_beside_streams() {
         assert_eq!(output.status.code(), Some(1), "{line}: {text}");
         assert!(output.stdout.is_empty(), "{line}");
     }
-    // From playTests.sh: bounds that make no sense.
+    // From playTests.sh: senseless bounds.
     for bounds in ["min=1,maxx=2", "min=10,max=9", "min="] {
         let output = shell(&folder, &format!("zstd -f --adapt={bounds} f"));
         assert_eq!(output.status.code(), Some(1), "{bounds}");
@@ -358,7 +358,8 @@ fn what_is_compressed_in_another_way_is_refused_and_not_passed_through() {
     }
 }
 
-/// More threads than there can be are as many as there can be. A redirected file gives its copy neither mode nor times.
+/// A number of threads above the possible one means the possible one. A redirected file gives its copy neither mode nor
+/// times.
 #[test]
 fn many_threads_and_redirected_files_are_taken_as_by_zstd() {
     let (folder, data) = folder();
@@ -409,7 +410,7 @@ fn by_zstds_names_it_takes_its_place() {
     ] {
         check(&folder, lines, expected);
     }
-    // One frame, that states its length where it is known, for readers that stop after the first.
+    // One frame that states its length where that is known, for readers that stop after the first.
     let frames = |line: &str| {
         let output = shell(&folder, line);
         ok(&output);
@@ -429,7 +430,7 @@ fn by_zstds_names_it_takes_its_place() {
     }
     let found = frames("cat file | zstd >out; breakeven info --json out");
     assert_eq!(found["frames"]["zstd"], 1);
-    // A fault is 1, as scripts expect it of zstd.
+    // A failure is 1, as scripts of zstd expect.
     for line in [
         "zstd --no-such file",
         "zstd -D dict file",

@@ -1,5 +1,5 @@
-//! Long frames: levels as they are typed to `zstd`, files that are kept, and input for one-shot decoders. Also the
-//! output of `unpack` for the streams of others.
+//! Long frames: levels typed as for `zstd`, files that are kept, and input for one-shot decoders. Also the output of
+//! `unpack` for the streams of others.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -31,7 +31,7 @@ fn fed(mut command: Command, input: &[u8]) -> Output {
     let mut to = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
     let feeder = std::thread::spawn(move || {
-        // It may end before it has read all.
+        // The command may end before it has read all.
         let _ = to.write_all(&input);
     });
     let output = child.wait_with_output().expect("it ends");
@@ -39,7 +39,7 @@ fn fed(mut command: Command, input: &[u8]) -> Output {
     output
 }
 
-/// A file whose second half repeats the first, farther than a block away.
+/// A file whose second half repeats the first, at more than a block's distance.
 fn repeating() -> (TempDir, Vec<u8>) {
     let (folder, _) = folder();
     let mut data = b"what is saved must be more than what is spent\n".repeat(20_000);
@@ -49,7 +49,7 @@ fn repeating() -> (TempDir, Vec<u8>) {
     (folder, data)
 }
 
-/// Returns whether a stream begins with a zstd frame that states this content, as one-shot decoders want it.
+/// Returns whether a stream begins with a zstd frame that states this content, as one-shot decoders need it.
 fn states(stream: &[u8], content_bytes: usize) -> bool {
     // A single segment has no window: the size follows the descriptor.
     let is_single = stream[4] & 0x20 != 0;
@@ -87,7 +87,7 @@ fn what_is_kept_in_a_file_is_one_frame_that_finds_what_is_far() {
         &packed(&folder, &["--strategy", "money"]),
         data.len()
     ));
-    // A file is a file behind standard output too.
+    // A file behind standard output is a file, too.
     let target = folder.path().join("out");
     let mut command = breakeven(&folder);
     command.args(["pack", "-c"]).arg(folder.path().join("file"));
@@ -134,7 +134,7 @@ fn levels_are_typed_as_to_zstd() {
             message(&output)
         );
     }
-    // A file may be called as a level is.
+    // A file name may look like a level.
     fs::write(folder.path().join("-9"), b"nine").expect("a file");
     let mut command = breakeven(&folder);
     command
@@ -176,7 +176,7 @@ fn a_slow_pipe_is_written_whole_and_a_told_link_gets_one_frame() {
         .for_each(|i| data.extend(format!("{} costs {}\n", i % 7919, i * i % 104_729).bytes()));
     let file = folder.path().join("file");
     fs::write(&file, &data).expect("a file");
-    // A reader that takes some MB a second, since it has its own work to do.
+    // A reader that takes some MB a second, since it has its own work.
     let script = "\"$0\" pack -c file | \"$0\" pack -c -19 -T1 > twice && \"$0\" cat twice > out";
     let output = Command::new("sh")
         .args(["-c", script])
@@ -188,7 +188,7 @@ fn a_slow_pipe_is_written_whole_and_a_told_link_gets_one_frame() {
     ok(&output);
     let output = run(&folder, &[&"cat", &folder.path().join("out")]);
     assert!(output.stdout == data, "{}", message(&output));
-    // With the link given it is one frame from the start. Its length depends on the machine.
+    // With a given link it is one frame from the start. Its length depends on the machine.
     let frames = |options: &[&str]| {
         packed(&folder, options);
         let output = run(
@@ -312,7 +312,7 @@ fn gzip_is_unpacked_with_all_its_members_and_checks() {
             message(&output)
         );
     }
-    // Zeros may stand behind it, as gzip has it, whoever reads.
+    // Zeros may stand behind it, as in gzip files, for any reader.
     for zeros in [1, 4096] {
         let padded = [member.clone(), vec![0; zeros]].concat();
         let mut command = breakeven(&folder);

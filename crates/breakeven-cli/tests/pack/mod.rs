@@ -98,7 +98,7 @@ fn what_exists_is_not_overwritten_unless_forced() {
     let output = run(&folder, &[&"unpack", &"-t", &packed]);
     ok(&output);
     assert!(message(&output).starts_with(packed.to_str().expect("a name")));
-    // A wrong name, a folder, nothing at all; and options that cannot be meant.
+    // A wrong name, a folder, nothing at all; and impossible options.
     let none = folder.path().join("none");
     for (arguments, what) in [
         (&["unpack", "file"][..], "-o"),
@@ -191,7 +191,7 @@ fn a_file_is_the_same_whatever_the_links_that_write_it() {
         assert_eq!(output.status.code(), Some(2), "{more:?}");
         assert!(message(&output).contains("--links"), "{}", message(&output));
     }
-    // Nor is a failure of theirs missed, or anything left.
+    // Their failures are not missed either, and nothing is left behind.
     fs::remove_file(&packed).expect("the packed file");
     let output = Command::new("sh")
         .args([
@@ -218,7 +218,7 @@ fn what_decodes_to_too_much_is_ended_by_the_limit_that_was_set() {
     let (zeros, packed) = (folder.path().join("zeros"), folder.path().join("zeros.zst"));
     fs::write(&zeros, vec![0; 20 << 20]).expect("a file");
     ok(&run(&folder, &[&"pack", &"-mzstd:3", &zeros]));
-    // Five letters, behind a header that wants a window of 256 MiB.
+    // Five letters, behind a header with a window of 256 MiB.
     let window = folder.path().join("window.zst");
     let frame = [0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x90, 0x2B, 0, 0, b'x'];
     fs::write(&window, frame).expect("a file");
@@ -236,7 +236,7 @@ fn what_decodes_to_too_much_is_ended_by_the_limit_that_was_set() {
         (&window, &["-M255MiB"], "the limit is 267386880 bytes"),
         (&window, &["-M256MiB"], ""),
     ] {
-        // From a pipe there is no table that tells the length beforehand.
+        // A pipe has no table with the length beforehand.
         for through_pipe in [false, true] {
             let mut command = breakeven(&folder);
             command.arg("cat").args(options);
@@ -294,7 +294,7 @@ fn pipes_go_in_and_out() {
     ok(&told);
     let raw = format!("standard input: {} bytes", data.len());
     assert!(message(&told).starts_with(&raw), "{}", message(&told));
-    // A reader that goes away ends it, as it ends every program in a pipe.
+    // A reader that leaves ends it, as it ends every program in a pipe.
     for options in [&["-m", "store"][..], &["--link", "100GB/s"]] {
         let mut child = breakeven(&folder)
             .args(["pack", "-c"])
@@ -319,7 +319,7 @@ fn a_signal_leaves_no_partial_file() {
     let (folder, data) = folder();
     let target = folder.path().join("out.zst");
     for signal in ["INT", "TERM"] {
-        // Without `timeout`, which would take the signal itself.
+        // Without `timeout`, which would catch the signal itself.
         let mut child = Command::new(env!("CARGO_BIN_EXE_breakeven"))
             .args(["pack", "-o"])
             .arg(&target)
@@ -327,7 +327,7 @@ fn a_signal_leaves_no_partial_file() {
             .stdin(Stdio::piped())
             .spawn()
             .expect("it starts");
-        // More than a pipe holds: it was read, so the file under its other name is there.
+        // These are more bytes than a pipe holds: it has read some, so the file under its other name exists.
         let mut input = child.stdin.take().expect("a pipe");
         input.write_all(&data).expect("it reads");
         assert_eq!(names(folder.path()).len(), 2, "{:?}", names(folder.path()));
@@ -346,7 +346,7 @@ fn a_signal_leaves_no_partial_file() {
 #[test]
 fn what_killed_runs_left_is_removed_by_the_next() {
     let (folder, data) = folder();
-    // As long as a name can be with its ending.
+    // The longest possible name, with its ending.
     let long = "n".repeat(251);
     fs::write(folder.path().join(&long), &data).expect("a file");
     for number in [0, 1, 5] {
@@ -410,8 +410,8 @@ fn a_link_is_followed_and_not_removed_by_mistake() {
     assert!(fs::read(&file).expect("the file") == data);
 }
 
-/// Runs a command line of ours on a terminal of its own, at which these letters are typed. Nothing where there is no
-/// such program. It is of the essential package that also brings `fallocate`.
+/// Runs one of our command lines on a terminal of its own, where these letters are typed. `None` without the program
+/// for it. It is in the essential package that also brings `fallocate`.
 fn at_a_terminal(folder: &Path, line: &str, typed: &str) -> Option<Output> {
     let has_script = Command::new("script").arg("--version").output();
     if !has_script.is_ok_and(|output| output.status.success()) {
@@ -509,7 +509,7 @@ fn a_terminal_gets_no_stream_of_repack_and_is_told_what_repack_takes() {
     assert!(!text.contains("-c"), "{text}");
 }
 
-/// Lines with the binary as `$0`, which end well or with an error that says this.
+/// Lines with the binary as `$0`, which succeed or fail with this error.
 const CLOSED: [(&str, Option<&str>); 9] = [
     ("pack -c <&-", Some("standard input: Bad file")),
     ("pack -o made <&-", Some("standard input: Bad file")),
@@ -540,7 +540,7 @@ fn what_is_closed_is_no_empty_input_and_swallows_no_output() {
         assert!(text.contains(expected.unwrap_or("")), "{line}: {text}");
         assert_eq!(names(folder.path()), ["file", "file.zst"], "{line}");
     }
-    // A standard stream that the user led nowhere (`/dev/null`) is no error.
+    // A standard stream that the user sent nowhere (`/dev/null`) is no error.
     let output = run(&folder, &[&"pack", &"-c"]);
     ok(&output);
     assert!(!output.stdout.is_empty());
@@ -565,7 +565,7 @@ fn unpack_takes_the_option_that_tar_gives_it() {
 fn a_slow_speed_is_not_told_as_none() {
     let (folder, _) = folder();
     let file = folder.path().join("file");
-    // A thousand to one: by whole MB/s what is written would be none.
+    // A thousand to one: in whole MB/s the written bytes would show as none.
     fs::write(&file, vec![7; 3_000_000]).expect("a file");
     let output = run(&folder, &[&"pack", &"-m", &"zstd:19", &file]);
     ok(&output);
@@ -595,7 +595,7 @@ fn a_full_device_is_an_error_that_says_so() {
 fn a_signal_ends_a_program_whose_reader_stands_still() {
     let (folder, data) = folder();
     let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
-    // More than all buffers and a pipe hold, so that in the end it waits for its reader.
+    // These are more bytes than all buffers and a pipe hold, so in the end it waits for its reader.
     fs::write(&file, data.repeat(20)).expect("a file");
     ok(&run(&folder, &[&"pack", &"-m", &"store", &file]));
     for (arguments, path) in [(["pack", "-cmstore"], &file), (["cat", "-q"], &packed)] {
@@ -632,7 +632,7 @@ fn a_signal_that_was_ignored_stays_ignored() {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
     let mut input = child.stdin.take().expect("a pipe");
-    // More than a pipe holds: it reads by now.
+    // These are more bytes than a pipe holds, so it is reading by now.
     input.write_all(&data).expect("it reads");
     for signal in ["HUP", "INT", "QUIT", "TERM"] {
         let kill = Command::new("kill")

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::{folder, message, names, ok};
 use crate::run;
 
-/// A folder with a stream that is stored as raw as can be.
+/// A folder with a stream that is stored raw where possible.
 fn stream() -> (TempDir, PathBuf, Vec<u8>) {
     let (folder, data) = folder();
     let file = folder.path().join("file");
@@ -53,7 +53,7 @@ fn a_stream_is_replaced_by_a_smaller_one_and_then_left_alone() {
         "{}",
         message(&output)
     );
-    // Kept for a moment nothing is worth its while.
+    // If data is kept only for a moment, nothing is worthwhile.
     let stream = fs::read(&packed).expect("the stream");
     let output = run(&folder, &[&"repack", &"--keep", &"0.0001", &packed]);
     ok(&output);
@@ -151,7 +151,7 @@ fn standard_output_gets_a_stream_that_was_checked() {
         fs::remove_file(&out).expect("the file");
     }
     assert!(fs::read(&packed).expect("the stream") == before);
-    // Standard input has no place to put another stream in.
+    // Standard input has no place for another stream.
     let output = run(&folder, &[&"repack", &"--keep", &"9", &"-"]);
     assert_eq!(output.status.code(), Some(2), "{}", message(&output));
     assert!(message(&output).contains("-o"), "{}", message(&output));
@@ -167,7 +167,7 @@ fn a_signal_leaves_the_stream_as_it_was_or_as_it_will_be() {
         .env("BREAKEVEN_CACHE", folder.path())
         .spawn()
         .expect("it starts");
-    // As soon as there is a file under another name, or it is over.
+    // Until there is a file under another name, or the command has ended.
     while names(folder.path()).len() < 2 && child.try_wait().expect("a child").is_none() {
         std::thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! Other people's scripts with the program in the place of zstd: what they start, as they start it.
+//! Other people's scripts with the program in the place of zstd, with the commands that they start.
 
 use std::fs;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use super::letters::shell;
 use super::{folder, message, ok};
 
-/// Returns whether a program is there.
+/// Returns whether a program is installed.
 fn is_there(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
@@ -42,8 +42,7 @@ fn tar_packs_by_a_program_that_is_named() {
     }
 }
 
-/// The parts between two ends of a copy: the program at one end and at the other, with a pipe between them that is slow
-/// to be read.
+/// The parts between two ends of a copy: the program at both ends, with a slowly read pipe between them.
 #[test]
 fn streams_of_backups_go_through_a_pipe() {
     for (sender, receiver) in [
@@ -68,7 +67,7 @@ fn streams_of_backups_go_through_a_pipe() {
     }
 }
 
-/// The batch that rsync found to be sent goes through a pipe, and rsync takes it at the other end.
+/// rsync's batch of the differences goes through a pipe, and rsync takes it at the other end.
 #[test]
 fn batches_of_rsync_go_through_a_pipe() {
     if !is_there("rsync") {

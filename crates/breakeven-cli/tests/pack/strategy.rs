@@ -1,4 +1,4 @@
-//! How methods are picked, and the ledger of it.
+//! The choice of methods, and its ledger.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn the_link_decides_what_is_fastest() {
     packed(&folder, &["--link", "auto", "--mixed"]);
 }
 
-/// A pipe may take some MiB at once and send them later, so data into one is compressed however fast it is taken.
+/// A pipe may take some MiB at once and send them later, so data into one is compressed at any speed of reading.
 #[test]
 fn into_a_pipe_text_is_compressed_from_the_start() {
     let (folder, _) = folder();
@@ -70,7 +70,7 @@ fn into_a_pipe_text_is_compressed_from_the_start() {
     assert!(share < 0.4, "{share} is stored");
     fs::write(&packed, &output.stdout).expect("the stream");
     check_decodes(&folder, &packed, &file);
-    // It goes on as a row where the link shows to be fast: data that does not shrink has been through 4 MiB by then.
+    // It goes on as a row if the link proves to be fast: data that does not shrink has passed 4 MiB by then.
     let noise: Vec<u8> = (0..24 << 20).map(|_| random.u8(..)).collect();
     fs::write(&file, &noise).expect("a file");
     let output = run(&folder, &[&"pack", &"-c", &"--ledger", &file]);
@@ -114,7 +114,7 @@ fn prices(folder: &TempDir, eur_per_pb: u64) -> String {
 #[test]
 fn money_weighs_the_days_kept_against_the_cores() {
     let (folder, _) = folder();
-    // Such that a denser level makes more of it.
+    // Text on which a denser level gains more.
     let line = |i: u64| format!("{} costs {}\n", i % 7919, i * i % 104_729);
     let data = (0..200_000).map(line).collect::<String>().into_bytes();
     fs::write(folder.path().join("file"), &data).expect("a file");
@@ -190,7 +190,7 @@ fn energy_weighs_the_time_of_a_link_against_the_cores() {
         text.contains("J to write it and read it 1.00 times"),
         "{text}"
     );
-    // As a row of frames, too, with each block booked.
+    // In a row of frames as well, with each block booked.
     let text = stdout(&with(&["--ledger", "--mixed", "--link", "1MB/s"]).1);
     assert!(
         text.contains(" J on blocks") || text.contains("too few blocks"),
@@ -271,7 +271,7 @@ fn hints_on_ranges_are_followed() {
     let (folder, _) = folder();
     let (dense, _) = packed(&folder, &["--link", "100kB/s"]);
     let (raw, _) = packed(&folder, &["--link", "100kB/s", "--hint", "none"]);
-    // The last block is one byte over and over, which is a frame of its own.
+    // The last block is one repeated byte, in a frame of its own.
     assert!(raw > 3 << 20, "{raw} bytes are stored raw");
     let first = [
         "--link",
@@ -317,7 +317,7 @@ fn deterministic_streams_are_the_same_bytes_every_time() {
             let (stored, _) = packed(&folder, &all);
             assert!(stored < data.len() as u64 / 2, "{options:?}: {stored}");
             streams.push(fs::read(&target).expect("the packed file"));
-            // The measurements of another run are of no account.
+            // The measurements of another run have no effect.
             packed(&folder, &["--link", "1MB/s", "--strategy", "smallest"]);
         }
         assert!(
@@ -354,7 +354,7 @@ fn who_has_no_home_is_told_unless_quiet_is_asked_for() {
         command
             .args(["pack", "-f", "--link", "9GB/s", quiet])
             .arg(&file);
-        // There nobody can make a folder.
+        // Nobody can make a folder there.
         let output = command.env("BREAKEVEN_CACHE", "/proc/none").output();
         let output = output.expect("it starts");
         ok(&output);

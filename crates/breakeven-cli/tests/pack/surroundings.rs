@@ -1,4 +1,4 @@
-//! File systems that refuse metadata, systems without memory, files with holes, and inputs that are no stream.
+//! File systems that refuse metadata, systems without memory, files with holes, and inputs that are no streams.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,8 +14,7 @@ use super::{folder, message, names, ok};
 use crate::page::left_out;
 use crate::{breakeven, noise, run};
 
-/// A library that refuses the calls that are named in `REFUSED`, as file systems do that know no modes, owners or
-/// times.
+/// A library that refuses the calls named in `REFUSED`, like file systems without modes, owners or times.
 const REFUSING: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,7 +39,7 @@ int futimens(int fd, const struct timespec times[2]) {
 }
 "#;
 
-/// Compiles that library in a folder; nothing where there is no compiler.
+/// Compiles that library in a folder; `None` without a compiler.
 fn refusing(folder: &Path) -> Option<PathBuf> {
     let (source, library) = (folder.join("refusing.c"), folder.join("refusing.so"));
     fs::write(&source, REFUSING).expect("a source");
@@ -57,7 +56,7 @@ fn refusing(folder: &Path) -> Option<PathBuf> {
     }
 }
 
-/// When the sources were written to.
+/// The time at which the sources were last written.
 const WRITTEN: i64 = 1_500_000_000;
 
 /// Runs a command whose calls of some names are refused, and checks its message and the files that stay.
@@ -96,7 +95,7 @@ fn check_refused(library: &Path, refused: &str, words: &[&str], line: &str) {
             "{case}"
         );
     }
-    // The source is kept for its lost metadata, and the rest is there.
+    // The source is kept because its metadata was lost, and the rest is there.
     assert!(source.exists(), "{case}");
     let content = match line.starts_with("unpack") {
         true => fs::read(target).expect("the file"),
@@ -104,7 +103,7 @@ fn check_refused(library: &Path, refused: &str, words: &[&str], line: &str) {
     };
     assert!(content == data, "{case}");
     let found = fs::metadata(target).expect("the target");
-    // Another group may do what all may.
+    // Another group gets the rights of all others.
     let has_mode = !refused.contains("fchmod") && refused != "fchown";
     assert_eq!(
         found.mode() & 0o777,
@@ -155,7 +154,7 @@ fn may_give_files_away() -> bool {
     std::os::unix::fs::chown(folder.path(), Some(12345), None).is_ok()
 }
 
-/// Runs a command line of ours in a folder where so many KiB may be mapped.
+/// Runs one of our command lines in a folder with a limit on mapped KiB.
 fn within(kib: u32, folder: &TempDir, line: &str) -> Output {
     Command::new("sh")
         .args(["-c", &format!("ulimit -v {kib}; exec \"$0\" {line}")])
@@ -209,7 +208,7 @@ fn without_memory_a_sound_stream_is_not_called_corrupt_and_packing_takes_less() 
             match output.status.code() {
                 Some(0) => assert!(kib >= 30_000 || line.contains("row"), "{line} in {kib} KiB"),
                 Some(1) if text.contains("not enough memory") => told += 1,
-                // The parts that cannot be given up: the program itself, and its first threads.
+                // The limit of necessary parts: the program itself, and its first threads.
                 code => assert!(kib < 40_000, "{line} in {kib} KiB: {code:?}, {text}"),
             }
         }
@@ -241,7 +240,7 @@ fn holes_are_packed_as_the_zeros_that_they_are() {
     let mut content = vec![0; 40 << 20];
     let sparse = File::create(&file).expect("a file");
     sparse.set_len(content.len() as u64).expect("a length");
-    // Data first, between holes long and short, at odd places, and none at the end.
+    // Data first, between long and short holes, at odd places, and none at the end.
     for (at, bytes) in [
         (0, 5000),
         (3 << 20, 1),
@@ -317,7 +316,7 @@ fn zeros_behind_a_frame_are_passed_over() {
         let output = run(&folder, &[&"info", &"--json", &packed]);
         let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(found["files"][0]["padding_bytes"], zeros, "{options:?}");
-        // Something else behind them is as wrong as before.
+        // Other bytes behind them are as wrong as before.
         stream.push(b'x');
         fs::write(&packed, &stream).expect("a file");
         let output = run(&folder, &[&"unpack", &"-t", &packed]);
@@ -349,7 +348,7 @@ fn what_is_no_stream_is_passed_through_where_that_is_asked_for() {
         let mut child = command.spawn().expect("it starts");
         if let Some(mut input) = child.stdin.take() {
             let bytes = fs::read(path).expect("it");
-            // It may end before it has read all.
+            // The command may end before it has read all.
             let feeder = std::thread::spawn(move || input.write_all(&bytes).is_ok());
             let output = child.wait_with_output().expect("it ends");
             feeder.join().expect("it was fed");
@@ -384,7 +383,7 @@ fn what_is_no_stream_is_passed_through_where_that_is_asked_for() {
             assert!(output.stdout.is_empty(), "{arguments:?}");
         }
     }
-    // A file is not unpacked into one that is no better.
+    // A file is not unpacked into itself or its like.
     let output = run(
         &folder,
         &[&"unpack", &"-f", &plain, &"-o", &folder.path().join("new")],
@@ -393,8 +392,8 @@ fn what_is_no_stream_is_passed_through_where_that_is_asked_for() {
     assert_eq!(names(folder.path()), ["file", "file.zst", "plain"]);
 }
 
-/// Looking for zeros takes as long as the file is. Into a file that is mostly zeros it looks no further than `zstd`,
-/// and past long runs of them not at all.
+/// A search for zeros takes as long as the file is. Into a file of mostly zeros it searches no farther than `zstd`, and
+/// past long runs of them not at all.
 #[test]
 fn what_is_mostly_zeros_is_packed_without_looking_for_them() {
     const MIB: usize = 1 << 20;

@@ -1,7 +1,6 @@
-//! The report page in a real browser: its script draws what was drawn before it, and moves it.
+//! The report page in a real browser: its script draws the picture that was already there, and moves it.
 //!
-//! Wants Chromium and says so where it is missing. Screenshots stay in the target folder, under
-//! `tmp/report-page/`.
+//! Needs Chromium and reports where it is missing. Screenshots stay in the target folder, under `tmp/report-page/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +12,10 @@ use tempfile::TempDir;
 /// Added to a copy of the page before everything else.
 const BEFORE: &str = include_str!("before.js");
 
-/// Added before the page's own script: keeps what was drawn without it.
+/// Added before the page's own script: keeps the pictures drawn without it.
 const DRAWN: &str = include_str!("drawn.js");
 
-/// Added after the page's own script: uses it as a person would, and writes down what it saw.
+/// Added after the page's own script: uses the script as a person would, and records the results.
 const AFTER: &str = include_str!("after.js");
 
 #[derive(Deserialize)]
@@ -33,11 +32,11 @@ struct Seen {
 struct State {
     texts: Vec<String>,
     marks: std::collections::BTreeMap<String, Vec<Mark>>,
-    /// Not of the page before its script ran.
+    /// `None` for the page before its script ran.
     tables: Option<Tables>,
 }
 
-/// The rows of the tables, and whether the rows that stand still are named.
+/// The rows of the tables, and whether the fixed rows are named.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct Tables {
     file: Vec<String>,
@@ -53,7 +52,7 @@ struct Mark {
     text: String,
 }
 
-/// Says that something is not here and nothing was tried with it, which is an error where everything has to be.
+/// Reports a missing program whose tests are skipped, which is an error where everything must be installed.
 pub fn left_out(what: &str) {
     println!("{what}");
     assert!(std::env::var_os("CI").is_none(), "{what}");
@@ -74,7 +73,7 @@ pub fn chromium() -> Option<&'static str> {
         .find(runs)
 }
 
-/// Runs the browser on a page under a deadline, with a profile of its own, and looks at its console.
+/// Runs the browser on a page under a deadline, with a profile of its own, and checks its console.
 pub fn browse(browser: &str, page: &Path, arguments: &[String]) -> Output {
     let profile = tempfile::tempdir().expect("a folder");
     let output = Command::new("timeout")
@@ -109,8 +108,7 @@ pub fn browse(browser: &str, page: &Path, arguments: &[String]) -> Output {
 
 const EXAMPLE: &str = include_str!("../../src/report/example.json");
 
-/// The example with other terms, an offload device among them: those that the sliders can set, and those that they
-/// cannot.
+/// The example with other terms and an offload device: terms that the sliders can set, and terms that they cannot.
 fn other_example() -> String {
     let mut report: serde_json::Value = serde_json::from_str(EXAMPLE).expect("JSON");
     report["terms"]["reads_per_write"] = serde_json::json!({"mean": 12, "low": 12, "high": 12});
@@ -180,7 +178,7 @@ fn alike(one: &str, other: &str) -> bool {
         && numbers.iter().zip(&other_numbers).all(close)
 }
 
-/// The script, at the start, must draw and say what stood there without it.
+/// The script, at the start, must draw and state the same as the page without it.
 fn check_same(what: &str, one: &State, other: &State) {
     assert_eq!(one.texts, other.texts, "{what}");
     assert!(!one.marks.is_empty(), "{what}: nothing is drawn");
@@ -214,7 +212,7 @@ fn check_moved(what: &str, before: &State, after: &State, pictures: &[&str]) {
     }
 }
 
-/// The tables follow the sliders as the pictures do, and say what does not.
+/// The tables follow the sliders as the pictures do, and name the fixed rows.
 fn check_tables(seen: &Seen) {
     let of = |state: &State| state.tables.clone().expect("tables");
     let (start, step) = (of(&seen.start), |name: &str| of(&seen.steps[name]));

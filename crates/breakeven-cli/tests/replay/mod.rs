@@ -6,7 +6,7 @@ use std::fs;
 
 use super::*;
 
-/// A folder with 256 pages of 4 KiB that compress, and a trace that goes round 200 of them.
+/// A folder with 256 compressible pages of 4 KiB, and a trace that loops over 200 of them.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut pages = Vec::new();
@@ -16,7 +16,7 @@ fn folder() -> TempDir {
     pages.truncate(256 * 4096);
     assert_eq!(pages.len(), 256 * 4096);
     fs::write(folder.path().join("pages"), pages).expect("a file");
-    // A remark, which makes the length no multiple of any record's.
+    // A remark, so that the length is not a multiple of any record's.
     let remark = "# a loop\n".to_string();
     let keys = (0..8000u32).map(|at| (at % 200).to_string() + "\n");
     fs::write(
@@ -70,11 +70,11 @@ fn policies_stand_side_by_side() {
         assert_eq!(sum("accesses"), 8000.0);
         assert!((sum("us") / 8000.0 / of(row, "us_per_access") - 1.0).abs() < 1e-6);
     }
-    // The dearest access is a miss, to the width of a bucket.
+    // The dearest access is a miss, to within the width of a bucket.
     let dearest = tail(0, "p999");
     assert!((dearest / 10_000.0 - 1.0).abs() < 0.02, "{dearest}");
-    // A loop over more pages than fit raw, and fewer than fit compressed. A cache of 128 raw pages, which is all the
-    // memory, hits 127 of the other 199 at best (Belady 1966); compressed each is missed once.
+    // A loop over more pages than fit raw, and fewer than fit compressed. 128 raw pages take all the memory. A cache of
+    // them hits at best 127 of the other 199 (Belady 1966); compressed, each is missed once.
     let misses_min = 8000.0 * 72.0 / 199.0;
     assert!(of(0, "misses") > misses_min, "{rows}");
     assert!(of(1, "misses") < 400.0, "{rows}");
@@ -168,7 +168,7 @@ fn misses_are_read_where_the_file_lies() {
         ],
     );
     if !output.status.success() {
-        // A temporary folder may lie where direct I/O is not offered.
+        // A temporary folder may lie on a file system without direct I/O.
         let error = String::from_utf8(output.stderr).expect("text");
         assert!(error.contains("direct I/O"), "{error}");
         println!("not tried: {error}");
@@ -183,7 +183,7 @@ fn misses_are_read_where_the_file_lies() {
     }
 }
 
-/// Where waiting draws next to nothing and cores cost much, compressing pays in time and not in money.
+/// If waiting draws hardly any power and cores cost much, compressing pays in time and not in money.
 #[test]
 fn what_is_preferred_decides_and_is_told() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
@@ -276,7 +276,8 @@ fn a_trace_may_come_through_a_pipe() {
     );
 }
 
-/// The keys of a trace may be more than the files: a key is a page of its own that looks like one of them.
+/// A trace may have more keys than there are pages in the files: each key is a page of its own with the content of one
+/// of them.
 #[test]
 fn memory_is_for_a_quarter_of_what_is_asked_for() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());

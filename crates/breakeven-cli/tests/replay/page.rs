@@ -1,9 +1,9 @@
-//! The page of a replay: made by the command and from its JSON, and looked at in a real browser.
+//! The page of a replay: made by the command and from its JSON, and checked in a real browser.
 
 use super::super::page::{browse, chromium, left_out, photograph};
 use super::*;
 
-/// Writes down how large the pictures are, and any errors.
+/// Records the sizes of the pictures, and any errors.
 const LOOK: &str = r#"<script>
 const faults = [];
 addEventListener("error", (event) => faults.push(String(event.message)), true);
@@ -57,7 +57,7 @@ fn a_replay_writes_its_page() {
     let html = fs::read_to_string(&page).expect("the page");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(json["schema"], "breakeven.replay/1");
-    // Raw-only and the adaptive cache were asked for, the rest is for the curves.
+    // Raw-only and the adaptive cache were requested, and the rest is for the curves.
     assert_eq!(json["policies"].as_array().expect("policies").len(), 2);
     assert_eq!(json["splits"].as_array().expect("splits").len(), 16);
     let headline = json["headline"].as_str().expect("a headline");
@@ -101,7 +101,7 @@ fn the_page_of_a_replay_works_in_a_browser() {
     let (cache, folder) = (tempfile::tempdir().expect("a folder"), folder());
     let (page, _) = replayed(&cache, &folder);
     let html = fs::read_to_string(&page).expect("the page");
-    // The page allows no script; the copy that is looked at allows this one.
+    // The page allows no script; the checked copy allows this one.
     let looked = html
         .replacen(
             "img-src data:",

@@ -1,4 +1,4 @@
-//! Clients that mean no good, or die: the others are served as before, and memory stays bounded.
+//! Hostile or dying clients: the others are served as before, and memory stays bounded.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,9 +12,9 @@ use crate::bench::Server;
 use crate::noise;
 use crate::page::left_out;
 
-/// Keeps a test from hanging where it waits for something that never comes.
+/// Keeps a test from hanging if it waits for something that never comes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A pause without load, in answers that one client waits for.
+/// A pause without load, as a number of answers to one client.
 const PAUSE_ANSWERS: usize = 2000;
 
 fn connect(server: &Server) -> UnixStream {
@@ -24,7 +24,7 @@ fn connect(server: &Server) -> UnixStream {
     stream
 }
 
-/// Reads until these bytes came, or the server closed; returns what came.
+/// Reads until these bytes arrive, or the server closes; returns the bytes read.
 fn read_until(stream: &mut UnixStream, end: &[u8]) -> Vec<u8> {
     let mut came = Vec::new();
     let mut buffer = [0; 4096];
@@ -39,7 +39,7 @@ fn read_until(stream: &mut UnixStream, end: &[u8]) -> Vec<u8> {
     came
 }
 
-/// A client that behaves: what it stores comes back.
+/// A well-behaved client: its stored values come back.
 struct Good(Client, u32);
 
 impl Good {
@@ -117,7 +117,7 @@ fn those_who_misbehave_harm_no_other() {
         .unwrap();
     let told = read_until(&mut wrong, b"\r\n");
     assert!(told.starts_with(b"CLIENT_ERROR"), "{}", told.escape_ascii());
-    // Replies that nobody reads: 40 clients who ask for 100 MB each.
+    // Unread replies: 40 clients, each asking for 100 MB.
     let value = "v".repeat(100_000);
     good.0.store([("long", &value)].into_iter()).unwrap();
     let mut deaf: Vec<UnixStream> = (0..40).map(|_| connect(&server)).collect();
@@ -129,13 +129,13 @@ fn those_who_misbehave_harm_no_other() {
     good.is_served();
     let grown = server.resident_bytes().saturating_sub(before);
     println!("{} MiB more for those who misbehave", grown >> 20);
-    // 40 times what waits for one, and some KiB for each other.
+    // 40 times the waiting bytes of one client, and some KiB for each other.
     assert!(grown < 64 << 20, "{grown} bytes more");
     drop((slow, announcing, deaf));
     good.is_served();
 }
 
-/// The bytes that wait for clients are within the given memory, as memcached's items are.
+/// The bytes that wait for clients lie within the given memory, as memcached's items do.
 #[test]
 fn what_waits_to_be_read_is_bounded() {
     const CLIENTS: usize = 200;
@@ -151,7 +151,7 @@ fn what_waits_to_be_read_is_bounded() {
         good.0.send(&request).unwrap();
         assert_eq!(good.0.line().unwrap(), "STORED");
     };
-    // One value for all is held once, and everybody gets it.
+    // One value for all is held once, and every client gets it.
     set(&mut good, 0);
     let before = server.resident_bytes();
     let mut deaf: Vec<UnixStream> = (0..CLIENTS).map(|_| connect(&server)).collect();
@@ -171,10 +171,10 @@ fn what_waits_to_be_read_is_bounded() {
             b"VALUE k0 0 1000000\r\n\r\nEND\r\nMN\r\n".len() + 1_000_000
         );
     }
-    // A worker counts once it has sent.
+    // A worker's count changes once it has sent.
     assert!((0..10_000).any(|_| good.count("response_obj_bytes") == 0));
     assert_eq!(good.count("response_obj_oom"), 0);
-    // Of values that differ the last ones wait.
+    // Of different values, the last ones wait.
     for (number, stream) in deaf.iter_mut().enumerate() {
         set(&mut good, number);
         stream
@@ -188,7 +188,7 @@ fn what_waits_to_be_read_is_bounded() {
     let last = deaf.last_mut().expect("a client");
     let came = read_until(last, b"END\r\n");
     assert!(came.ends_with(b"\r\nEND\r\n") && came.len() > 1_000_000);
-    // And of those who never send the end of a value.
+    // And clients that never send the end of a value.
     let mut half: Vec<UnixStream> = (0..CLIENTS).map(|_| connect(&server)).collect();
     for stream in &mut half {
         stream.write_all(b"set k 0 0 1000000\r\n").unwrap();
@@ -252,7 +252,7 @@ fn without_descriptors_clients_wait_and_nobody_is_dropped() {
         stream.write_all(b"mn\r\n").unwrap();
     }
     good.is_served();
-    // A waiting client has a turn when others go.
+    // A waiting client gets its turn when others leave.
     while !all.is_empty() {
         let mut served = all.drain(..10).collect::<Vec<_>>();
         for stream in &mut served {
@@ -311,7 +311,7 @@ fn endless_load(server: &Server, words: &[&str]) -> Child {
     command.stderr(Stdio::null()).spawn().expect("a load")
 }
 
-/// Waits until so much more of something was counted.
+/// Waits until a counter has grown by so much.
 fn wait_for_more(control: &mut Client, (of, name): (&str, &str), more: u64) {
     let mut count = || -> u64 { control.stats(of).unwrap()[name].parse().unwrap() };
     let until = count() + more;
@@ -325,8 +325,8 @@ fn wait_for_more(control: &mut Client, (of, name): (&str, &str), more: u64) {
 #[test]
 fn clients_that_are_killed_leave_no_wrong_value() {
     let folder = tempfile::tempdir().unwrap();
-    // Three times as many values as there is memory for, so that they leave, and are encoded before.
-    // They are worth it whether or not the learner has had its turn to train a dictionary.
+    // Three times as many values as fit in memory, so that they leave, and are encoded before that. They are worth
+    // encoding even if the learner has not yet trained a dictionary.
     let options = ["-m", "16", "-t", "2", "-o", "miss_microseconds=100000"];
     let server = Server::ours(folder.path(), &options);
     let mut control = Client::connect(server.address()).unwrap();
@@ -340,7 +340,7 @@ fn clients_that_are_killed_leave_no_wrong_value() {
     std::fs::write(&lines, (0..20_000).map(line).collect::<String>()).unwrap();
     let others = format!("--values={}", lines.display());
     let keys = ["--keys=80000", "--skew=zipf:0.9", "--connections=4"];
-    // The learner has the lowest priority: on a busy machine its turn comes between two loads.
+    // The learner has the lowest priority: on a busy machine it runs between two loads.
     let encoded = |control: &mut Client| -> u64 {
         let learned = control.stats("breakeven").unwrap();
         learned["items_encoded_total"].parse().unwrap()
@@ -356,7 +356,7 @@ fn clients_that_are_killed_leave_no_wrong_value() {
         killed += 1;
         (0..PAUSE_ANSWERS).for_each(|_| drop(control.stats("").unwrap()));
     }
-    // Values of another kind under the same keys: what was learned no longer fits.
+    // Values of another kind under the same keys: the earlier learning no longer fits.
     for values in [None, Some(&*others), None] {
         let words: Vec<&str> = keys.into_iter().chain(values).collect();
         for shape in ["--shape=batched", "--shape=single", "--shape=paced"] {
@@ -368,7 +368,7 @@ fn clients_that_are_killed_leave_no_wrong_value() {
         }
         let mut beside = endless_load(&server, &words);
         wait_for_more(&mut control, ("", "cmd_get"), 5_000);
-        // It fills, compares every value that comes, and ends with 1 at the first wrong one.
+        // It fills, compares every value, and ends with 1 at the first wrong one.
         let verified = Command::new(env!("CARGO_BIN_EXE_breakeven"))
             .args(["bench", server.address(), "--flat-out", "--seconds=0.5"])
             .args(&words)

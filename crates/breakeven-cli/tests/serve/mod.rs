@@ -1,4 +1,4 @@
-//! memcached's own tests, out of the sources that `tools/setup test` fetches, on our server.
+//! memcached's own tests, from the sources that `tools/setup test` fetches, on our server.
 //!
 //! Each file of tests is a program in Perl that starts servers of its own. A failing test must be in `exclusions.txt`
 //! with its reason, and a test there must fail, so that the list stays true. Tests marked as doing either are exempt.
@@ -26,7 +26,7 @@ const WORKERS: usize = 4;
 const FILES_MIN: usize = 45;
 const TESTS_MIN: usize = 57_000;
 
-/// Takes what the tests call `memcached-debug`. They want UDP on every TCP port, which is refused here.
+/// Replaces the tests' `memcached-debug`. They ask for UDP on every TCP port, which is refused here.
 const PROGRAM: &str = r#"#!/bin/sh
 left=$#
 while [ $left -gt 0 ]; do
@@ -36,9 +36,9 @@ done
 exec "$BREAKEVEN" serve "$@"
 "#;
 const TIMED_RUN: &str = "#!/bin/sh\nshift\nexec \"$@\"\n";
-/// In a build for debugging, memcached moves its clock on demand. Here the seconds pass, and one more, since seconds of
-/// the server begin when it did. A test that sleeps a second to see one pass sleeps a third longer, so that a busy
-/// machine may be late to begin it.
+/// In a build for debugging, memcached moves its clock on demand. Here the seconds pass, and one more, since the
+/// server's seconds begin at its start. A test that sleeps a second to see one pass sleeps a third longer, so that a
+/// busy machine may start it late.
 const REAL_CLOCK: &str = "package RealClock;\nuse MemcachedTest ();\nno warnings;\n\
     *CORE::GLOBAL::sleep = sub { select(undef, undef, undef, $_[0] + 0.33); $_[0] };\n\
     *MemcachedTest::mem_move_time = sub { MemcachedTest::sleep($_[1] + 1.1) };\n1;\n";
@@ -78,7 +78,7 @@ fn exclusions() -> Exclusions {
     .collect()
 }
 
-/// Lays the tests out as they expect it.
+/// Lays out the tests as they expect it.
 fn lay_out(tests: &Path, folder: &Path) {
     symlink(tests, folder.join("t")).unwrap();
     fs::write(folder.join("RealClock.pm"), REAL_CLOCK).unwrap();
@@ -89,7 +89,8 @@ fn lay_out(tests: &Path, folder: &Path) {
     }
 }
 
-/// Runs one file, and returns how many tests passed. An error names those that should not have failed, or should have.
+/// Runs one file, and returns how many tests passed. An error names the tests that should not have failed, or should
+/// have.
 fn run(folder: &Path, file: &str, excluded: &Excluded) -> Result<usize, String> {
     let output = Command::new("timeout")
         .args([DEADLINE_SECONDS, "perl", "-I.", "-It/lib", "-MRealClock"])

@@ -1,4 +1,4 @@
-//! Sockets that are handed over, and those whose path is longer than the kernel takes.
+//! Sockets that are passed in, and sockets with a longer path than the kernel takes.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Programs of others beside the server: exporters that read its counts, and stunnel for TLS.
+//! Other programs beside the server: exporters that read its counts, and stunnel for TLS.
 
 use std::fs;
 use std::io::Write;
@@ -39,7 +39,7 @@ fn exporters_find_what_they_read() {
     let (_, micros) = stats["rusage_user"].split_once('.').expect("a point");
     assert_eq!(micros.len(), 6, "{stats:?}");
     assert!(!stats["version"].is_empty());
-    // A failure in these is a server that is down, to the exporter.
+    // For the exporter, a failure in these means that the server is down.
     let settings = client.stats("settings").unwrap();
     check(&settings, "maxconns");
     if settings.get("lru_crawler").is_some_and(|it| it == "yes") {
@@ -64,7 +64,7 @@ fn the_metrics_file_is_what_prometheus_reads() {
     let items = (0..37).map(|at| (format!("k{at}"), "v".repeat(at)));
     client.store(items).unwrap();
     drop(client);
-    // It is written as the server starts, now and then, and as it stops.
+    // It is written at the server's start, now and then, and at its stop.
     server.stop();
     let text = fs::read_to_string(&path).unwrap();
     let is_name = |name: &str| {
@@ -106,7 +106,7 @@ impl Drop for Killed {
     }
 }
 
-/// The lines of the guide that stunnel reads, with this test's own addresses and certificate.
+/// The guide's lines for stunnel, with this test's own addresses and certificate.
 fn stunnels_lines(port: u16, server: &Server, certificate: &str) -> String {
     let (_, section) = GUIDE.split_once("\n## TLS\n").expect("the section");
     let section = section.split("\n## ").next().expect("a section");
@@ -121,7 +121,7 @@ fn stunnels_lines(port: u16, server: &Server, certificate: &str) -> String {
         })
         .collect();
     assert!(lines.len() >= 4, "{lines:?}");
-    // In the foreground, without a file of its number.
+    // In the foreground, without a PID file.
     format!("foreground = yes\npid =\n{}\n", lines.join("\n"))
 }
 
@@ -150,7 +150,7 @@ fn stunnel_as_the_guide_shows_it_brings_tls() {
     let mut both = fs::File::options().append(true).open(path("cache.pem"));
     both.as_mut().unwrap().write_all(&certificate).unwrap();
     let server = Server::ours(folder.path(), &[]);
-    // It is free again until stunnel takes it; nobody else looks for one.
+    // It is free again until stunnel takes it; nobody else asks for one.
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -180,7 +180,7 @@ fn stunnel_as_the_guide_shows_it_brings_tls() {
     }
 }
 
-/// Stores a value and fetches it through a port that speaks TLS; returns what was answered.
+/// Stores a value and fetches it through a TLS port; returns the answers.
 fn asked_by_tls(port: u16, certificate: &str) -> Vec<u8> {
     let mut client = Command::new("timeout");
     client.args(["20", "openssl", "s_client", "-quiet", "-connect"]);

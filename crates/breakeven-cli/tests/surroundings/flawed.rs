@@ -1,7 +1,7 @@
-//! A file system that shows a folder as it is, and has one flaw: a refusal of servers behind a mount, or a late answer.
+//! A file system that shows a folder unchanged, with one flaw: a refusal of servers behind a mount, or a late answer.
 //!
-//! It knows nothing of attributes, room set aside and holes, as many such servers. Each inode is held by a descriptor
-//! of its own for as long as the kernel knows it, so that names may change.
+//! It lacks attributes, reserved room and holes, like many such servers. Each inode is held by a descriptor of its own
+//! while the kernel knows it, so that names may change.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -30,12 +30,12 @@ use super::matrix::Flaw;
 
 /// The time for which the kernel may keep an answer: none.
 const KEPT: Duration = Duration::ZERO;
-/// How late a call is answered that looks at an inode: as by a server some hundred kilometres away.
+/// The delay of calls that look at an inode, as for a server some hundred kilometres away.
 const LATE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
 };
-/// Flags of an open file that are the kernel's own business, or done with.
+/// Flags of an open file that belong to the kernel, or have done their work.
 const OPENED: OFlags = OFlags::NOFOLLOW
     .union(OFlags::CREATE)
     .union(OFlags::EXCL)
@@ -59,7 +59,7 @@ pub fn mount(below: &Path, target: &Path, flaw: Flaw) -> io::Result<BackgroundSe
     fuser::spawn_mount(served, target, &Config::default())
 }
 
-/// An inode that the kernel knows, and how often it got it.
+/// An inode that the kernel knows, and the number of its references.
 struct Held {
     inode: OwnedFd,
     lookups: u64,
@@ -68,7 +68,7 @@ struct Held {
 struct OpenFile {
     file: File,
     is_written: AtomicBool,
-    /// How long it was when it was opened, or synced last.
+    /// Its length at its opening, or at its last sync.
     safe_bytes: AtomicU64,
 }
 
@@ -153,7 +153,7 @@ fn timespec(given: Option<TimeOrNow>) -> Timespec {
 }
 
 impl Flawed {
-    /// Refuses what this file system does, if it is that.
+    /// Refuses a call if this is the file system's flaw.
     fn allow(&self, asked: Flaw) -> io::Result<()> {
         match asked == self.flaw {
             true => Err(asked.error().into()),
@@ -169,7 +169,7 @@ impl Flawed {
         }
     }
 
-    /// Takes its time where it is late.
+    /// Waits where the file system is late.
     fn begin(&self) {
         if self.flaw == Flaw::Late {
             // No descriptor can report anything: only the time counts.
@@ -189,7 +189,7 @@ impl Flawed {
         Ok(attributes(number.0, &fs::metadata(self.path(number)?)?))
     }
 
-    /// Holds what has a name, and tells the kernel of it.
+    /// Holds the inode of a name, and reports it to the kernel.
     fn enter(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
         let inode = open_path(CWD, self.path(parent)?.join(name).as_os_str())?;
         let found = fs::metadata(format!("/proc/self/fd/{}", inode.as_raw_fd()))?;
@@ -258,7 +258,7 @@ impl Flawed {
         Ok(())
     }
 
-    /// Closes a file; what was added since the last sync is lost where that is refused.
+    /// Closes a file; bytes added since the last sync are lost if that is refused.
     fn close(&self, handle: FileHandle) -> io::Result<()> {
         let open = self.file(handle)?;
         if !open.is_written.load(Ordering::Relaxed) {

@@ -1,5 +1,4 @@
-//! The matrix on file systems of their own, as another user and in namespaces: as root, and whole with
-//! `BREAKEVEN_FULL=1`.
+//! The matrix on other file systems, as another user and in namespaces: as root, and whole with `BREAKEVEN_FULL=1`.
 
 use super::matrix::{Cell, Flaw, Ground, Owes, PLAIN, Stage, Surrounding, cells, try_all};
 use Owes::{All, AllOrSentence};
@@ -11,7 +10,7 @@ const fn on(prepare: &'static str) -> Ground {
 const TMPFS: &str =
     r#"mkdir inside; mount -t tmpfs -o size=1g none inside; cp -a "$PLACE/." inside"#;
 
-/// File systems on which everything is as anywhere.
+/// File systems on which everything works as elsewhere.
 const FILE_SYSTEMS: [Ground; 5] = [
     on(TMPFS),
     // The present files lie below, where nothing may be changed.
@@ -46,7 +45,7 @@ const fn flawed(flaw: Flaw) -> Ground {
     }
 }
 
-/// No permission, a broken medium, across devices, a call that nobody knows.
+/// No permission, a broken medium, across devices, an unknown call.
 const REFUSING: [Ground; 9] = [
     flawed(Flaw::Close),
     flawed(Flaw::Mode),
@@ -71,7 +70,7 @@ macro_rules! limit_to {
     };
 }
 
-/// A quota that leaves so much: the one of btrfs needs nothing of the kernel beside it.
+/// A quota that leaves so much: that of btrfs needs nothing else from the kernel.
 const fn quota(spoil: &'static str) -> Ground {
     Ground {
         prepare: r#"mkdir inside; truncate -s 320M image; mkfs.btrfs -q image >/dev/null; mount -o loop image inside; cp -a "$PLACE/." inside; btrfs quota enable inside; sync -f inside"#,
@@ -81,7 +80,7 @@ const fn quota(spoil: &'static str) -> Ground {
     }
 }
 
-/// File systems that are full, or have so little left, and such on which nothing, or no name, may be changed.
+/// File systems that are full, or have little left, and file systems on which nothing, or no name, may be changed.
 const SPOILT: [Ground; 19] = [
     Ground {
         prepare: TMPFS,
@@ -112,7 +111,7 @@ const SPOILT: [Ground; 19] = [
         mend: "chattr -f -i inside/file inside/packed inside/disk; :",
         flaw: None,
     },
-    // Space that is handed out late, on a file system that is full.
+    // Late allocation, on a full file system.
     Ground {
         prepare: FILE_SYSTEMS[4].prepare,
         spoil: "head -c 1G /dev/zero >inside/filling 2>/dev/null; truncate -s -20K inside/filling",
@@ -125,7 +124,7 @@ const SPOILT: [Ground; 19] = [
     quota(limit_to!("1024")),
 ];
 
-/// Users and namespaces, in folders that are theirs.
+/// Users and namespaces, in folders of their own.
 const USERS: [Surrounding; 4] = [
     Surrounding(
         r#"setpriv --reuid 12345 --regid 12345 --clear-groups "$@""#,
@@ -149,7 +148,7 @@ const USERS: [Surrounding; 4] = [
     ),
 ];
 
-/// The same without other parts of a system: no further process or thread, and a folder that may not be looked at.
+/// The same without other parts of a system: no further process or thread, and an unreadable folder.
 const POOR: [Surrounding; 2] = [
     Surrounding(
         r#"setpriv --reuid 12345 --regid 12345 --clear-groups bash -c 'ulimit -u 1; exec "$@"' bash "$@""#,
@@ -168,7 +167,7 @@ const OWNED: Ground = Ground {
     ..PLAIN
 };
 
-/// Those who may look at the files and change none.
+/// Users who may read the files and change none.
 const STRANGERS: [Surrounding; 2] = [
     Surrounding(
         r#"setpriv --reuid 12345 --regid 12345 --clear-groups "$@""#,
@@ -187,8 +186,8 @@ const SHOWN: Ground = Ground {
     ..PLAIN
 };
 
-/// Namespaces of root's own: of processes, of users, without a network; without capabilities, devices, processes that
-/// show.
+/// Namespaces of root's own: of processes, of users, without a network; without capabilities, devices, or visible
+/// processes.
 const NAMESPACES: [Surrounding; 6] = [
     Surrounding(r#"unshare --map-root-user "$@""#, All, false),
     Surrounding(r#"unshare --pid --fork --mount-proc "$@""#, All, false),
@@ -210,7 +209,7 @@ const NAMESPACES: [Surrounding; 6] = [
     ),
 ];
 
-/// Control groups with little: all have 64 MiB for the key of a vault.
+/// Small control groups: all have 64 MiB for the key of a vault.
 const LIMITED: [Surrounding; 5] = [
     Surrounding(r#"bash "$LIMIT" memory 134217728 "$@""#, All, true),
     Surrounding(r#"bash "$LIMIT" cpu 200 "$@""#, All, false),

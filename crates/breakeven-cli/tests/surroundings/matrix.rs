@@ -1,7 +1,8 @@
-//! Every command in every surrounding. It must work as anywhere else, or give a sentence and its code. It must never
-//! panic, hang, leave a file, or succeed without the bytes.
+//! Every command in every surrounding. It must work as elsewhere, or give a sentence and its code. It must never panic,
+//! hang, leave a file behind, or succeed without the bytes.
 //!
-//! Two runs of a job where nothing is odd give its usual output and files. The words common to both must come anywhere.
+//! Two runs of a job in normal surroundings give its usual output and files. The words common to both must appear
+//! everywhere.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,7 +65,7 @@ pub(super) const JOBS: [(&str, &str); 27] = [
 /// The output is data, and the proof reads it.
 pub(super) const READS_PRINTED: &str = "$B unpack -q -c -";
 
-/// Reports that no two runs print alike: they tell speeds, which load changes.
+/// Reports that differ from run to run: they contain speeds, which load changes.
 const MEASURING: [&str; 2] = ["advise", "explain"];
 
 /// The same of a vault.
@@ -100,7 +101,7 @@ const SCRIPT: &str = "script: ";
 /// Begins a line of another program.
 const OTHER: &str = "other: ";
 
-/// Ends a server as its user would; one that inherited signals that are blocked, as memcached is.
+/// Ends a server as its user would; also one that inherited blocked signals, like memcached.
 macro_rules! end_server {
     () => {
         r#"kill $server; case $(grep SigBlk /proc/$server/status) in ''|*0000) wait $server || code=1; trap - EXIT;; esac; exit $code"#
@@ -139,7 +140,7 @@ const SERVED_JOBS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Programs that do the same as a job: where they go on, so do we.
+/// Programs that do the same as a job: if they continue, so do we.
 const PEERS: [(&str, &str); 12] = [
     ("pack -q file -o new", "other: zstd -q file -o new"),
     ("pack -q file -o new", "other: gzip -k file"),
@@ -155,7 +156,7 @@ const PEERS: [(&str, &str); 12] = [
     (VERIFY, "other: restic -q -r restic check --read-data"),
 ];
 
-/// Cells in which a peer goes on and we do not, by parts of their names, and why.
+/// Cells in which a peer continues and we do not, by parts of their names, and the reason.
 struct Excuse {
     job: &'static str,
     surrounding: &'static str,
@@ -276,7 +277,7 @@ const SURROUNDINGS: [Surrounding; 78] = [
     Surrounding(r#"ulimit -l 0 -i 0 -q 0 -c 0; "$@""#, All, false),
     Surrounding(r#"(exec -a "" "$@")"#, All, false),
     Surrounding(r#"TZ=/none LC_ALL=xx_XX.KOI8-R "$@""#, All, false),
-    // Streams that are of another kind.
+    // Streams of another kind.
     Surrounding(r#""$@" <."#, All, false),
     Surrounding(
         r#"python3 -c 'import os, sys, socket; s = socket.socketpair(); os.dup2(s[0].fileno(), 0); os.execvp(sys.argv[1], sys.argv[1:])' "$@""#,
@@ -288,7 +289,7 @@ const SURROUNDINGS: [Surrounding; 78] = [
         Work,
         false,
     ),
-    // A terminal that has hung up.
+    // A terminal after a hang-up.
     Surrounding(
         r#"trap '' HUP; python3 -c 'import os, sys; pair = os.openpty(); os.close(pair[0]); [os.dup2(pair[1], it) for it in range(3)]; os.execvp(sys.argv[1], sys.argv[1:])' "$@""#,
         AllOrCode,
@@ -355,8 +356,7 @@ const SURROUNDINGS: [Surrounding; 78] = [
         All,
         false,
     ),
-    // Clocks.
-    // A vault keeps no times of snapshots before 1970, and says so.
+    // Clocks. A vault keeps no times of snapshots before 1970, and reports it.
     Surrounding(
         r#"LD_PRELOAD=$CLOCKS CLOCK=-2177452800 "$@""#,
         AllOrSentence,
@@ -385,8 +385,7 @@ const SURROUNDINGS: [Surrounding; 78] = [
     Surrounding(r#"ulimit -f 0; trap '' XFSZ; "$@""#, AllOrSentence, false),
     Surrounding(r#"ulimit -f 64; trap '' XFSZ; "$@""#, AllOrSentence, true),
     Surrounding(r#"ulimit -f 300; trap '' XFSZ; "$@""#, AllOrSentence, false),
-    // Calls that are refused: no room, a broken medium, a quota at the end, no permission, across devices, not
-    // supported.
+    // Refused calls: no room, a broken medium, an exhausted quota, no permission, across devices, not supported.
     Surrounding(r#"$MEDDLE write=28 -- "$@""#, AllOrSentence, true),
     Surrounding(
         r#"$MEDDLE write=122 allocate=122 -- "$@""#,
@@ -418,12 +417,12 @@ const SURROUNDINGS: [Surrounding; 78] = [
     Surrounding(r#"$MEDDLE open=28 -- "$@""#, AllOrSentence, false),
 ];
 
-/// Where a job's files lie: lines for the shell, run in the folder around `inside`.
+/// The place of a job's files: lines for the shell, run in the folder around `inside`.
 #[derive(Clone, Copy)]
 pub(super) struct Ground {
-    /// Makes `inside`, of the files that are in `$PLACE`.
+    /// Makes `inside`, from the files in `$PLACE`.
     pub(super) prepare: &'static str,
-    /// The preparation before the job begins; it is undone after the job has ended.
+    /// The preparation before the job begins; it is undone at the job's end.
     pub(super) spoil: &'static str,
     pub(super) mend: &'static str,
     /// The flaw of the file system that shows it.
@@ -438,15 +437,15 @@ pub(super) enum Flaw {
     Mode,
     Owner,
     Times,
-    /// No file gets another name, by this number of the system.
+    /// No file can be renamed, with this number of the system.
     Name(i32),
-    /// All calls are answered, and late.
+    /// All calls are answered late.
     Late,
 }
 
 #[cfg(feature = "mount")]
 impl Flaw {
-    /// Returns what it says: a quota at the end, a broken medium, no permission.
+    /// Returns its error: an exhausted quota, a broken medium, no permission.
     pub(super) fn error(self) -> rustix::io::Errno {
         use rustix::io::Errno;
         match self {
@@ -461,7 +460,7 @@ impl Flaw {
 /// Runs a program in a control group with a limit.
 const LIMIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/surroundings/limit.sh");
 
-/// Says whether control groups can be made here.
+/// Returns whether control groups can be made here.
 fn may_limit() -> bool {
     static TRIED: OnceLock<bool> = OnceLock::new();
     let try_it = || {
@@ -488,7 +487,7 @@ pub(super) const PLAIN: Ground = Ground {
     flaw: None,
 };
 
-/// A job that is tried, and where.
+/// A tried job, and its place.
 #[derive(Clone, Copy)]
 pub(super) struct Cell<'a> {
     ground: Ground,
@@ -497,7 +496,7 @@ pub(super) struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// Returns the name of a job here, as a failure tells it.
+    /// Returns the name of a job here, as a failure prints it.
     fn name(&self, job: &str) -> String {
         let (line, ground) = (self.line, self.ground);
         format!(
@@ -506,7 +505,7 @@ impl Cell<'_> {
         )
     }
 
-    /// Whether no name goes away here.
+    /// Whether names cannot be removed here.
     fn keeps_names(&self) -> bool {
         self.line.contains("unlink=") || self.ground.spoil.contains("chattr +a")
     }
@@ -519,10 +518,10 @@ struct Outcome {
     names: Vec<String>,
 }
 
-/// Folders of the program's own, which are kept beside what a job works on.
+/// Folders of the program's own, which are kept beside the job's files.
 const OWN_FOLDERS: [&str; 2] = ["cache", "state"];
 
-/// Where jobs run: each in a copy of one folder.
+/// The place of the jobs: each runs in a copy of one folder.
 pub(super) struct Stage {
     pub(super) place: Place,
     clocks: PathBuf,
@@ -530,7 +529,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Makes a stage with something of each kind; returns it with the jobs for which it has all.
+    /// Makes a stage with something of each kind; returns it with the jobs that it suffices for.
     pub(super) fn new() -> (Stage, Vec<(&'static str, &'static str)>) {
         let built = tempfile::tempdir().expect("a temporary folder");
         let stage = Stage {
@@ -627,14 +626,13 @@ impl Stage {
         around(cell.ground.mend);
         #[cfg(feature = "mount")]
         if let Some(shown) = shown {
-            // The files there are looked at where nothing is wrong.
+            // The files there are checked in normal surroundings.
             around("umount -l inside; rmdir inside; mv below inside");
             shown.join().expect("it served to its end");
         }
         let mut names = names_in(&inside);
         if cell.keeps_names() {
-            // Nobody can remove what is half written here, which the next command that may does, nor a source that was
-            // packed.
+            // Here nobody can remove a half-written file, which the next able command does, nor a packed source.
             let is_packed = |name: &str| line.contains("--rm") && name == "file.zst";
             names.retain(|name| !name.starts_with(".breakeven-") && !is_packed(name));
         }
@@ -654,7 +652,7 @@ impl Stage {
     /// Runs a job in a cell, for its verdict.
     fn find(&self, cell: Cell<'_>, usual: &Usual) -> Outcome {
         let mut found = self.run(cell, (usual.line, usual.proof));
-        // A server that was killed, or may not remove them, leaves its sockets; the next one takes their names.
+        // A server that was killed, or may not remove them, leaves its sockets; the next one takes over their names.
         let is_killed = !found.output.status.success() || cell.line.contains("SIG_BLOCK");
         if cell.keeps_names() || is_killed {
             let is_socket = |name: &str| matches!(name, "s" | "disk.control");
@@ -663,7 +661,7 @@ impl Stage {
         found
     }
 
-    /// Runs a job twice where nothing is odd.
+    /// Runs a job twice in normal surroundings.
     fn observe(&self, job: (&'static str, &'static str)) -> Usual {
         let cell = Cell {
             ground: PLAIN,
@@ -696,14 +694,14 @@ fn names_in(folder: &Path) -> Vec<String> {
                 .to_string_lossy()
                 .into_owned()
         })
-        // A folder that mkfs makes in a file system of its own.
+        // A folder that mkfs makes in a new file system.
         .filter(|name| name != "lost+found")
         .collect();
     names.sort();
     names
 }
 
-/// The output: a report without its figures and their units, since some are of times, speeds and room.
+/// The output: a report without its figures and their units, since some are times, speeds and room.
 fn printed(output: &Output) -> Vec<u8> {
     let Ok(text) = std::str::from_utf8(&output.stdout) else {
         return output.stdout.clone();
@@ -716,7 +714,7 @@ fn printed(output: &Output) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The usual result of a job where nothing is odd, from two runs of it.
+/// The usual result of a job in normal surroundings, from two runs of it.
 struct Usual {
     line: &'static str,
     proof: &'static str,
@@ -726,7 +724,7 @@ struct Usual {
     proves_the_same: bool,
 }
 
-/// The code of a vault's command that did a part of its work.
+/// The code of a vault's command that did only a part of its work.
 const PARTIAL: i32 = 3;
 
 /// A shell's code for a command that SIGPIPE ended.
@@ -735,7 +733,7 @@ const READER_GONE: i32 = 141;
 /// The code of a shell that may not fork.
 const FORK_REFUSED: i32 = 254;
 
-/// Says what is wrong about an outcome, if anything is; whether the job went on, else.
+/// Returns the fault in an outcome, if there is one; otherwise whether the job continued.
 fn judge(owes: Owes, usual: &Usual, before: &[String], found: &Outcome) -> Result<bool, String> {
     let (code, text) = (found.output.status.code(), said(&found.output));
     let is_done = code == usual.outcome.output.status.code();
@@ -752,7 +750,7 @@ fn judge(owes: Owes, usual: &Usual, before: &[String], found: &Outcome) -> Resul
     }
     let has_names = found.names == names;
     let prints = !usual.outcome.output.stdout.is_empty();
-    // Data that nobody reads any more ends a job in silence.
+    // If nobody reads the data any more, the job ends in silence.
     if owes == Work && prints && code == Some(READER_GONE) && text.is_empty() && has_names {
         return Ok(false);
     }
@@ -762,16 +760,16 @@ fn judge(owes: Owes, usual: &Usual, before: &[String], found: &Outcome) -> Resul
     if text.contains("panicked") || !matches!(code, Some(0..=3)) {
         return Err(format!("it ended with {code:?}"));
     }
-    // Where the source cannot be removed, what was made of it is whole all the same.
+    // If the source cannot be removed, its result is whole all the same.
     let keeps_both = usual.line == "pack -q --rm file" && {
         let made = found.names.iter().filter(|name| *name != "file");
         made.eq(&usual.outcome.names)
     };
-    // Some of a tree, and the missing files are named.
+    // A part of a tree; the missing files are named.
     if code == Some(PARTIAL) && usual.line.starts_with("vault") && owes != All {
         return match text.is_empty() && owes != AllOrCode {
             true => Err("it did a part and said nothing".into()),
-            // All of the bytes, and the parts that the file system refused beside them are named.
+            // All of the bytes; the parts that the file system refused beside them are named.
             false => Ok(usual.proves_the_same && is_made),
         };
     }
@@ -807,7 +805,7 @@ fn clocks(folder: &TempDir) -> PathBuf {
     library
 }
 
-/// Whether a stock program that does the same goes on where a job does not: what it makes is right as well.
+/// Returns whether a stock program for the same task continues where a job does not, with a correct result.
 fn peer_goes_on(stage: &Stage, usual: &Usual, cell: Cell<'_>) -> Option<&'static str> {
     let peers = PEERS.iter().filter(|(job, _)| *job == usual.line);
     let goes_on = |line: &str| {
@@ -818,8 +816,8 @@ fn peer_goes_on(stage: &Stage, usual: &Usual, cell: Cell<'_>) -> Option<&'static
     peers.map(|(_, line)| *line).find(|line| goes_on(line))
 }
 
-/// Tries every job in every cell. `BREAKEVEN_MATRIX=TEXT` tries only those that have this in their name, as a failure
-/// tells it.
+/// Tries every job in every cell. `BREAKEVEN_MATRIX=TEXT` tries only those with this text in their name, as a failure
+/// prints it.
 pub(super) fn try_all(stage: &Stage, jobs: &[(&'static str, &'static str)], cells: &[Cell<'_>]) {
     let usual: Vec<Usual> = jobs.iter().map(|&job| stage.observe(job)).collect();
     let mut before = stage.place.names();
@@ -870,13 +868,13 @@ pub(super) fn try_all(stage: &Stage, jobs: &[(&'static str, &'static str)], cell
 struct Tally {
     went_on: usize,
     refused: usize,
-    /// By the reason: cells where a peer goes on.
+    /// By the reason: cells where a peer continues.
     excused: BTreeMap<&'static str, usize>,
     wrong: BTreeMap<String, String>,
 }
 
 impl Tally {
-    /// Counts a job that refused, for which a peer is asked.
+    /// Counts a refused job, for which a peer is tried.
     fn refuse(&mut self, stage: &Stage, usual: &Usual, cell: Cell<'_>) {
         let asked = is_full().then(|| peer_goes_on(stage, usual, cell));
         let peer = asked.flatten();
@@ -965,7 +963,7 @@ fn a_quota_is_a_full_disk() {
         stage.run(cell, *job)
     };
     let mut refused = 0;
-    // Some of them are enough to see that the two are one.
+    // Some of them are enough to see that the two agree.
     let step = if is_full() { 1 } else { 5 };
     for job in jobs.iter().step_by(step) {
         let full = refusing(job, r#"$MEDDLE write=28 allocate=28 -- "$@""#);

@@ -1,5 +1,5 @@
 //! Commands in hostile surroundings: killed at any call, on file systems that refuse, with streams that are closed,
-//! full or read by nobody.
+//! full or unread.
 
 #[cfg(feature = "mount")]
 mod flawed;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::noise;
 use crate::page::left_out;
 
-/// SIGKILL, as a shell tells it.
+/// SIGKILL, as a shell reports it.
 const KILLED: i32 = 128 + 9;
 /// The code of the meddling program where the system does not allow it.
 const NO_MEDDLING: i32 = 125;
@@ -29,13 +29,13 @@ const EDQUOT: &str = "122";
 const EIO: &str = "5";
 const EINVAL: &str = "22";
 
-/// Builds `meddle.c` once; none where the system does not allow to meddle with calls.
+/// Builds `meddle.c` once; `None` where the system does not allow meddling with calls.
 fn meddle() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("meddle");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/surroundings/meddle.c");
-        // Another run of the tests may be using the one that stands there.
+        // Another run of the tests may be using the present one.
         let made = program.with_extension(std::process::id().to_string());
         let built = Command::new("cc")
             .args(["-Wall", "-Werror", "-O1", "-o"])
@@ -154,12 +154,12 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A command that makes a file, and how it is seen whether that is whole.
+/// A command that makes a file, and the test of whether the file is whole.
 struct Making {
     line: &'static str,
     /// The file that it makes, or makes again.
     made: &'static str,
-    /// A line that makes `back` of it, which is as long or as short as this file, byte by byte.
+    /// A line that makes `back` from it, which equals this file, byte by byte.
     proof: Option<(&'static str, &'static str)>,
 }
 
@@ -171,7 +171,7 @@ const fn making(
     Making { line, made, proof }
 }
 
-/// Without a proof the result is compared with that of the command when nobody kills it.
+/// Without a proof, the result is compared with that of the undisturbed command.
 const MAKINGS: [Making; 9] = [
     making(
         "pack -q file -o new",
@@ -224,7 +224,7 @@ const DATABASES: [Making; 4] = [
     ),
 ];
 
-/// Proves what is there after a command was killed: nothing, or all of it.
+/// Proves the remains of a killed command: nothing, or all of it.
 fn check_whole(place: &Place, making: &Making, whole: &[u8], how: &str) {
     let made = place.at(making.made);
     match making.proof {
@@ -261,7 +261,7 @@ fn check_whole(place: &Place, making: &Making, whole: &[u8], how: &str) {
 /// Kills a command at some of its calls, and lets the next one clean up; returns how often it was killed.
 fn kill_at_calls(place: &Place, meddle: &Path, making: &Making, random: &mut fastrand::Rng) -> u32 {
     let made = place.at(making.made);
-    // A file to be made again is there before, and stays; a new file is removed for the next time.
+    // A file that is made again is there before, and stays; a new file is removed for the next time.
     let old = fs::read(&made).ok();
     let restore = || match &old {
         Some(old) => fs::write(&made, old).expect("room"),
@@ -283,7 +283,7 @@ fn kill_at_calls(place: &Place, meddle: &Path, making: &Making, random: &mut fas
     for point in 0..points {
         let call = match is_full() {
             true => point + 1,
-            // The last calls are those that give it its name.
+            // The last calls give the file its name.
             false if point < 3 => calls.saturating_sub(point).max(1),
             false => random.u32(1..=calls),
         };
@@ -360,7 +360,7 @@ fn a_folder_that_cannot_be_synced_is_no_failure() {
     }
 }
 
-/// Each line writes to a file, which is standard output where the line does not say another.
+/// Each line writes to a file: standard output unless the line names another.
 const WRITING: [(&str, &str); 11] = [
     ("pack -q file -o new", "new"),
     ("unpack -q packed -o new", "new"),
@@ -375,7 +375,7 @@ const WRITING: [(&str, &str); 11] = [
     ("man", "standard output"),
 ];
 
-/// File systems of networks say only when a file is closed, or synced, that they could not write it.
+/// Network file systems report only at a close or a sync that they could not write.
 #[test]
 fn what_a_file_system_says_at_the_end_is_heard() {
     let Some(meddle) = meddle() else {
@@ -400,7 +400,7 @@ fn what_a_file_system_says_at_the_end_is_heard() {
             check(&format!("sync={EIO}"), "Input/output error");
         }
         if named == "new" {
-            // A name that is free can be had without a rename.
+            // A free name can be had without a rename.
             let rules = format!("rename={EIO} link={EIO}");
             let made = place.meddled(meddle, &rules, line).output();
             let made = made.expect("it starts");
@@ -429,7 +429,7 @@ fn full() -> File {
     device.expect("a device")
 }
 
-/// Event loops leave the streams of their children non-blocking; gzip and xz wait, too.
+/// Event loops leave the streams of their children non-blocking; gzip and xz wait for them, too.
 #[test]
 fn a_stream_that_would_not_wait_is_waited_for() {
     let place = Place::new();
@@ -464,7 +464,7 @@ fn an_answer_does_not_depend_on_who_reads_it() {
         let breakeven = || place.breakeven(line);
         check(line, "read", &mut breakeven(), code, "");
         check(line, "read by nobody", breakeven().stdout(gone()), code, "");
-        // Lost output is reported, and makes a failure of a success alone.
+        // Lost output is reported, and turns only a success into a failure.
         let is_compared = line.starts_with("compare");
         let lost = if is_compared { 2 } else { 1 };
         let named = "standard output: No space left";
@@ -482,7 +482,7 @@ fn an_answer_does_not_depend_on_who_reads_it() {
             "",
         );
     }
-    // Data is another matter: without a reader there is nothing to go on for.
+    // Data is different: without a reader there is no reason to go on.
     for line in ["pack -q -c file", "cat packed packed", "unpack -c packed"] {
         let output = place.breakeven(line).stdout(gone()).output();
         let output = output.expect("it starts");
@@ -533,7 +533,7 @@ fn closed_streams_are_known_before_the_work() {
         assert_eq!(output.status.code(), Some(1), "{line}: {text}");
         assert!(text.contains(word), "{line}: {text}");
     }
-    // A command that prints nothing needs nobody to read it.
+    // A command that prints nothing needs no reader.
     for line in [
         "disk clone disk disk copy <&- >&- 2>&-",
         "pack -q file -o new <&- >&- 2>&-",
@@ -589,7 +589,7 @@ fn metrics_replace_files_alone() {
                 .stderr(Stdio::piped())
                 .spawn();
             let mut server = Server(server.expect("the server starts"));
-            // It says where it listens once it can be ended by a signal.
+            // It reports its address once a signal can end it.
             let mut first = [0; 1];
             match line.starts_with("disk") {
                 true => read_one(server.0.stdout.as_mut(), &mut first),

@@ -1,4 +1,4 @@
-//! Names that hold line feeds, a terminal's commands and bytes that are no UTF-8: each printed line is one of ours.
+//! Names with line feeds, a terminal's commands and bytes that are not UTF-8: each printed line is one of ours.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +13,7 @@ use super::matrix::{JOBS, READS_PRINTED, VAULT_JOBS};
 /// The start of a line that a name has forged.
 const FORGED: &str = "breakeven: forged";
 
-/// Jobs beside those of the matrix. Words with a `@` before them are names, too.
+/// Jobs beside those of the matrix. Words with a `@` before them are names as well.
 const MORE: [&str; 26] = [
     "info --json packed file",
     "explain --json packed",
@@ -67,7 +67,7 @@ const VAULT_MORE: [&str; 18] = [
 /// The states of a job's files.
 const STATES: [&str; 4] = ["there", "gone", "folders", "garbage"];
 
-/// Returns the name that stands for a word of a job.
+/// Returns the odd name for a word of a job.
 fn odd(word: &str) -> OsString {
     let mut name = word.as_bytes().to_vec();
     name.extend_from_slice(b"\n");
@@ -76,7 +76,7 @@ fn odd(word: &str) -> OsString {
     OsString::from_vec(name)
 }
 
-/// A folder with something of each kind, all of whose names are odd.
+/// A folder with something of each kind, all with odd names.
 fn odd_place() -> (Place, Vec<String>) {
     let place = Place::new();
     place.add_databases();
@@ -91,7 +91,7 @@ fn odd_place() -> (Place, Vec<String>) {
     (place, names)
 }
 
-/// Adds a vault of two snapshots of a tree, in which there are names alone.
+/// Adds a vault of two snapshots of a tree that has only names.
 fn add_odd_vault(place: &Place, names: &mut Vec<String>) {
     names.extend(["tree", "store", "password"].map(String::from));
     let tree = place.0.path().join(odd("tree"));
@@ -128,7 +128,7 @@ fn run(folder: &Path, line: &str, names: &[String], place: &Place) -> Output {
     command.output().expect("it starts")
 }
 
-/// Looks that a text has nothing but lines of ours.
+/// Checks that a text consists of lines of ours.
 fn check_lines(how: &str, bytes: &[u8]) {
     let text = String::from_utf8(bytes.to_vec());
     let text = text.unwrap_or_else(|_| panic!("{how}: {}", bytes.escape_ascii()));
@@ -173,7 +173,7 @@ fn no_name_forges_a_line() {
     for (line, is_data) in &jobs {
         let changed = |name: &&str| names.iter().any(|it| it == name) && !is_kept(name);
         let changed: Vec<&str> = line.split_whitespace().filter(changed).collect();
-        // Without a file that changes they are alike.
+        // Without a changing file they are alike.
         let states = if changed.is_empty() { 1 } else { STATES.len() };
         for state in &STATES[..states] {
             let copy = tempfile::tempdir().expect("a folder");
@@ -195,12 +195,12 @@ fn no_name_forges_a_line() {
     assert!(said >= jobs.len(), "only {said}");
 }
 
-/// A password and a vault stay as they are: without them nothing else is looked at.
+/// A password and a vault stay unchanged: without them nothing else is checked.
 fn is_kept(name: &str) -> bool {
     ["password", "store"].contains(&name)
 }
 
-/// Makes of a file what a job does not look for.
+/// Turns a file into something that a job does not expect.
 fn change(path: &Path, state: &str) {
     if state == "there" {
         return;

@@ -1,15 +1,15 @@
-//! A scheduler for tests. It runs one thread at a time, and switches where they synchronise, in an order that a seed
-//! decides.
+//! A scheduler for tests. It runs one thread at a time, and switches where they synchronise, in an order given by a
+//! seed.
 //!
-//! [`explore`] runs a scene of several tasks under many orders. At each lock, wait and end, and where a task asks for
-//! it by [`switch`], the next task is drawn at random among those that can go on. A failing order runs again by its
-//! seed. Tasks that all wait are a deadlock, which fails.
+//! [`explore`] runs a scene of several tasks under many orders. The next task is drawn at random among those that can
+//! go on: at each lock, wait and end, and where a task calls [`switch`]. A failing order runs again by its seed. Tasks
+//! that all wait are a deadlock, which fails.
 //!
 //! Tasks are real threads that hand a baton on, so they run the same code as without it, except for these locks. Memory
 //! orders other than sequential are not explored, and atomics are no place to switch. The machine orders the atomics of
-//! a loan that a guard gives back without the lock (`arena/loan.rs`), of charged bytes and of benches. Two crates
+//! charged bytes, of benches, and of a loan that a guard gives back without the lock (`arena/loan.rs`). Two crates
 //! explore them, but shuttle brings a second `getrandom`, which the bans refuse, and loom some twenty crates. The
-//! loans' orders are argued where they stand, and not proved.
+//! loans' orders are argued in their own file, and not proved.
 #![deny(unsafe_code)]
 
 use std::cell::RefCell;
@@ -51,7 +51,7 @@ impl Scheduler {
         self.baton.lock().expect("no panic under the baton")
     }
 
-    /// Says what becomes of this task, hands the baton on, and waits until it comes back.
+    /// Records the fate of this task, passes the baton on, and waits until it comes back.
     fn pass(&self, me: usize, task: Task) {
         let mut baton = self.baton();
         baton.tasks[me] = task;
@@ -90,7 +90,7 @@ impl Scheduler {
         baton
     }
 
-    /// Lets everybody go on that waited at this address.
+    /// Frees all tasks that waited at this address.
     fn free(&self, address: usize) {
         for task in &mut self.baton().tasks {
             if *task == Task::Blocked(address) {
@@ -212,7 +212,7 @@ impl Condvar {
             return guard;
         }
         drop(inner);
-        // Nobody else runs between these two.
+        // No other task runs between these two.
         scheduled(|scheduler, me| {
             scheduler.free(mutex.address());
             scheduler.pass(me, Task::Blocked(self.address()));
@@ -295,7 +295,7 @@ pub(super) fn explore(name: &str, orders: u64, mut scene: impl FnMut() -> Scene)
 mod tests {
     use super::*;
 
-    /// Two tasks that read, let others go on, and write: the lost update must be found.
+    /// Two tasks that read, let others go on, and write: the test must find the lost update.
     fn losing() -> (Scene, Arc<Mutex<u32>>) {
         let count = Arc::new(Mutex::new(0));
         let task = |count: Arc<Mutex<u32>>| -> Box<dyn FnOnce() + Send> {

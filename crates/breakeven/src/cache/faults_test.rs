@@ -1,4 +1,4 @@
-//! Faults from below and from outside: compressors that fail, lengths that nothing can hold.
+//! Faults from below and from outside: compressors that fail, lengths that cannot be held.
 
 use super::model_test::{Fixed, Tested};
 use super::*;
@@ -18,7 +18,7 @@ fn content(key: u64) -> Vec<u8> {
     format!("block {key} ").into_bytes().repeat(64)
 }
 
-/// Asks for keys, one after another, and looks at every byte. Returns how often a block was found.
+/// Asks for keys, one after another, and checks every byte. Returns how often a block was found.
 fn ask(shard: &mut Tested, bench: &mut Bench, accesses: u64) -> u64 {
     let before = shard.stats().misses;
     let mut random = crate::testing::seeded("failing compressors", 5);
@@ -66,7 +66,7 @@ fn a_compressor_that_fails_loses_room_and_no_byte() {
         (0, 0, 0)
     );
     assert!(stats.raw_hits > 1000, "{stats:?}");
-    // Nor where methods are tried before anything is compressed.
+    // Nor if methods are tried before anything is compressed.
     for fails_every in [1, 2] {
         let (found, stats, _) = run(Policy::Adaptive, fails_every);
         assert!(found > 1000 && stats.raw_hits > 1000, "{stats:?}");

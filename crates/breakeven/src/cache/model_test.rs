@@ -1,7 +1,7 @@
-//! The shard against a map: no byte but those put in, and every byte accounted for after each operation.
+//! The shard against a map: only bytes that were put in, and every byte accounted for after each operation.
 //!
-//! A cache may forget, so the map gives the right content of a block that is found. The tests of the policy check that
-//! blocks are found.
+//! A cache may forget, so the map gives the right content of any found block. The tests of the policy check that blocks
+//! are found.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -52,7 +52,7 @@ fn shard(policy: Policy, budget_bytes: u64) -> Tested {
 }
 
 impl Tested {
-    /// Counts everything anew and compares it with the books.
+    /// Counts everything again and compares it with the books.
     pub(super) fn audit(&mut self) {
         let memory = self.memory();
         let (mut raw, mut packed, mut known, mut held) = ([0u64; 2], 0u64, 0u64, 0u64);
@@ -90,7 +90,7 @@ impl Tested {
         let arena = self.segments.arena().stats();
         assert_eq!(arena.in_use_bytes, memory.slab_bytes);
         assert!(arena.mapped_bytes <= memory.slab_bytes.max(arena.budget_bytes));
-        // A block put aside while it is lent goes for good when room is made next.
+        // A block set aside while it is lent goes for good at the next making of room.
         let lent = self.segments.count_lent();
         if lent + self.aside.len() == 0 {
             let (found, most) = (memory.in_use_bytes(), memory.budget_bytes);
@@ -126,7 +126,7 @@ impl Pair {
 
     /// Does one operation at random.
     fn step(&mut self, random: &mut fastrand::Rng) {
-        // A few keys often, many seldom.
+        // A few keys are frequent, and many rare.
         let key = (300.0 * random.f64().powi(3)) as u64;
         match random.u32(0..1000) {
             0..500 => {

@@ -1,8 +1,8 @@
 //! The cache for many threads: against a map in one thread, then by several, in orders of the
 //! system's choice and of the scheduler's.
 //!
-//! Threads are held to one rule. A block carries its key and a version; the store counts versions up and tells, once
-//! the cache knows of one. A later reader finds this version or a newer one, of this key, under all other traffic.
+//! Threads follow one rule. A block carries its key and a version; the store counts versions up and publishes one once
+//! the cache knows of it. A later reader finds this version or a newer one, of this key, under all other traffic.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -95,7 +95,7 @@ impl Pair {
         block
     }
 
-    /// Takes a guard in, sometimes to keep; a refusal is one for too many guards.
+    /// Takes in a guard, sometimes to keep; a refusal means too many guards.
     fn hold(&mut self, found: Result<BlockGuard>, expected: Vec<u8>, random: &mut fastrand::Rng) {
         match found {
             Ok(guard) => {
@@ -125,7 +125,7 @@ impl Pair {
             return self.hold(found, new, random);
         }
         self.found += u64::from(found.is_ok());
-        // Refused before it was looked for, perhaps.
+        // It may have been refused before the look-up.
         let expected = self.blocks.get(&key).cloned().unwrap_or_default();
         self.hold(found, expected, random);
     }
@@ -283,7 +283,7 @@ impl World {
         );
     }
 
-    /// Asks for a block; returns its guard, and none for one guard too many.
+    /// Asks for a block; returns its guard, `None` for one guard too many.
     fn ask(&self, key: u64) -> Option<BlockGuard> {
         let least = self.told[key as usize].load(SeqCst);
         let load = |frame: &mut [u8]| {
@@ -302,7 +302,7 @@ impl World {
 
     fn look(&self, key: u64) -> bool {
         let least = self.told[key as usize].load(SeqCst);
-        // Refused for one guard too many is as good as not held.
+        // A refusal for one guard too many counts as absence.
         let found = self.cache.get(&key).unwrap_or_default();
         if let Some(block) = &found {
             self.check(block, key, least);
@@ -340,7 +340,7 @@ fn orders() -> u64 {
 
 #[test]
 fn no_order_brings_old_bytes_back() {
-    // Blocks that are kept, and blocks that are too large to be.
+    // Blocks that are kept, and blocks that are too large for that.
     for block_bytes in [512, SLAB + 8] {
         explore(&format!("updates of {block_bytes} bytes"), orders(), || {
             let world = World::new(cache(Policy::RawOnly, 1, 300_000), 1, block_bytes);
@@ -372,7 +372,7 @@ fn no_order_mixes_up_what_is_being_restored() {
         }
         let before = world.cache.stats().shards;
         assert!(before.compressed > 20, "{before:?}");
-        // The oldest of the compressed blocks, and those that push it out.
+        // The oldest of the compressed blocks, and those that displace it.
         let reader = |world: &World| {
             for key in [10, 11, 10, 11] {
                 world.ask(key);
@@ -452,7 +452,7 @@ fn who_waits_for_an_overtaken_load_gets_the_block_before_it_ends() {
         let served = Arc::clone(&is_served);
         let failing = move |world: &World| {
             let load = |_: &mut [u8]| {
-                // Many times what the others need, by chance alone.
+                // Many times the need of the others, by chance alone.
                 let others_are_served = (0..10_000).any(|_| {
                     switch();
                     served.load(SeqCst)
@@ -571,7 +571,7 @@ fn threads_see_no_old_and_no_foreign_bytes() {
     }
 }
 
-/// Loads one key by many threads at once, each waiter being there before the load ends.
+/// Loads one key by many threads at once; each waiter is there before the load ends.
 fn load_together(
     cache: &Tested,
     raw_bytes: usize,
@@ -740,8 +740,8 @@ fn guards_have_a_cap() {
     audit(&cache);
 }
 
-/// Loads blocks by loaders that report success and leave their frame's end as it is, as after a short read. The cache's
-/// memory held other keys' blocks before.
+/// Loads blocks by loaders that report success without filling the end of their frame, as after a short read. The
+/// cache's memory held other keys' blocks before.
 fn check_unfilled(name: &str, policy: Policy) {
     const OTHERS: u64 = 4000;
     let mut random = seeded(name, 0x51de);
@@ -880,7 +880,7 @@ fn the_defaults_suit_every_budget_and_machine() {
                 let guarded = guard_bytes_max(None, &sized);
                 let name = format!("{budget} bytes, {processors} processors, {count} shards");
                 assert!(guarded >= 8 * slab_bytes as u64, "{name}");
-                // No more than a quarter, where more than one shard shares it.
+                // At most a quarter, where several shards share it.
                 assert!(count == 1 || guarded * count as u64 <= budget / 4, "{name}");
             }
         }
@@ -902,7 +902,7 @@ fn a_cap_that_was_asked_for_has_fewer_shards() {
 
 #[test]
 fn loads_in_flight_are_not_held_against_guards() {
-    // Each thread holds four guards, and loads meanwhile, in shards of as many slabs as threads.
+    // Each thread holds four guards while it loads, in shards of as many slabs as threads.
     let threads = 8;
     let options = CacheOptions {
         budget_bytes: 64 << 20,
@@ -921,7 +921,7 @@ fn loads_in_flight_are_not_held_against_guards() {
     drop(last);
     drop(ask(1001).expect("in its place"));
     let loaded = cache.get_or_load(2000, 100, |_| {
-        // A load is in flight in another slab, and somebody asks for the held block.
+        // A load is in flight in another slab, and another thread asks for the held block.
         let again = cache.get(&1000)?.expect("held");
         assert!(again.is_lent());
         Ok(())

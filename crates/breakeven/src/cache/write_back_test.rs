@@ -1,4 +1,4 @@
-//! Changes of blocks: none is lost, whatever is evicted, removed, flushed or fails meanwhile.
+//! Changes of blocks: none is lost, despite evictions, removals, flushes and failures.
 //!
 //! A block is a counter. Threads count it up in the cache, the hook writes it to a store, and loaders read it from
 //! there. In the end the store must hold the full count.
@@ -21,10 +21,10 @@ const BLOCK: usize = 1000;
 struct Counters {
     cache: Cache<u64, Fixed>,
     stored: Arc<Vec<AtomicU64>>,
-    /// An older block was written after a newer one. The hook cannot say so itself: its panics are
-    /// faults of the store here.
+    /// An older block was written after a newer one. The hook cannot report it itself: its panics count as faults of
+    /// the store here.
     went_back: Arc<AtomicBool>,
-    /// Every so many writes one fails; none for 0.
+    /// One write in so many fails; 0 for none.
     fails_every: Arc<AtomicU64>,
     counted: Vec<AtomicU64>,
 }
@@ -89,7 +89,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Counts up; says whether it could.
+    /// Counts up; returns whether it could.
     fn count(&self, key: u64) -> bool {
         let found = self
             .cache
@@ -130,7 +130,7 @@ impl Counters {
     }
 }
 
-/// The errors that a hook may fail with here, or too many guards.
+/// The allowed errors of a hook here, or too many guards.
 fn assert_is_fault(error: &Error) {
     let is_fault = matches!(
         error,
@@ -183,7 +183,7 @@ fn no_order_loses_a_change() {
             it.ask(0, least);
         };
         let mut scene = vec![task(counting), task(counting), task(removing), task(last)];
-        // The one who comes last checks: whose turn that is, nobody knows before.
+        // The last thread checks, and which one that is cannot be known beforehand.
         let done = Arc::new(AtomicU64::new(0));
         scene = scene
             .into_iter()
@@ -257,7 +257,7 @@ fn a_block_that_cannot_be_written_stays() {
     is_there();
     tolerate(Err::<(), _>(cache.set_budget(0).expect_err("not written")));
     is_there();
-    // A block put in over it is to be written too.
+    // A block put in over it must be written too.
     let newer = [7u64.to_le_bytes().to_vec(), vec![1; BLOCK - 8]].concat();
     assert!(cache.insert(1, &newer, 0).expect("room"));
     assert_eq!(cache.explain(&1).holding, Holding::Dirty);
@@ -303,7 +303,7 @@ fn dirty_blocks_are_bounded_and_written_oldest_first() {
     let written: Vec<u64> = counters.stored.iter().map(|it| it.load(SeqCst)).collect();
     let first_dirty = written.iter().position(|count| *count == 0).expect("some");
     assert!(first_dirty > 100 && written[first_dirty..].iter().all(|it| *it == 0));
-    // A disk that fails stops changes before they are made, and loses none.
+    // A failing disk stops changes before they are made, and loses none.
     counters.fails_every.store(1, SeqCst);
     let refused = (0..60).filter(|key| !counters.count(*key)).count();
     assert!(refused > 40, "{refused}");

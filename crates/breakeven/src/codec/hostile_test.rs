@@ -1,4 +1,4 @@
-//! Blocks nobody should trust: golden ones, damaged ones, and the table of compressed sizes.
+//! Untrusted blocks: golden ones, damaged ones, and the table of compressed sizes.
 //!
 //! `tests/golden/good` holds a stored form of `block` in each file, made by this library and by the stock tools; each
 //! must decode for ever. The files of `tests/golden/bad` must fail for ever. A name is the decoder's three numbers,
@@ -69,8 +69,8 @@ impl Judge {
         }
     }
 
-    /// Decodes into targets that held other bytes before. Where that succeeds, both must hold the
-    /// same bytes now: nothing of the earlier ones shows through.
+    /// Decodes into targets that held other bytes before. If that succeeds, both must hold the same bytes: none of the
+    /// earlier ones shows through.
     fn decode_twice(&mut self, decoder: Decoder, stored: &[u8], bytes: usize) -> Option<Vec<u8>> {
         let mut first = vec![0x00; bytes];
         self.decode(decoder, stored, &mut first).ok()?;

@@ -26,7 +26,7 @@ pub struct Quadruple {
     pub write: f64,
     /// Cost of compressing and writing the smaller data (compress-write, M_c).
     pub compress: f64,
-    /// Cost of reading the data as it is (plain-read, M_r).
+    /// Cost of reading the raw data (plain-read, M_r).
     pub read: f64,
     /// Cost of reading the smaller data and decompressing (decompress-read, M_d).
     pub decompress: f64,

@@ -30,7 +30,7 @@ impl Model {
         self.known.get_mut(key)
     }
 
-    /// Brings the oracle to the store's answer for a key, if that may be.
+    /// Brings the oracle to the store's answer for a key, if that is allowed.
     fn agree(&mut self, objects: &Objects, key: &[u8]) {
         let now = Now { seconds: self.now };
         let is_exact = self.is_exact;
@@ -228,7 +228,7 @@ fn step(
             let touched = objects.touch(&key, expires, now);
             match (model.live(&key), touched) {
                 (Some(known), TouchOutcome::Touched) => known.expires = expires,
-                // Without room for another header the end stays as it was.
+                // Without room for another header the end stays unchanged.
                 (Some(_), TouchOutcome::OutOfMemory) | (None, TouchOutcome::NotFound) => {}
                 (Some(_), TouchOutcome::NotFound) => assert!(!model.is_exact),
                 (None, outcome) => panic!("{outcome:?} of nothing"),
@@ -287,7 +287,7 @@ fn check(
     stats
 }
 
-/// The counts are those of the items.
+/// The counts agree with the items.
 fn audit(objects: &Objects, now: Now) {
     let stats = objects.stats();
     let mut found = (0, 0);
@@ -339,7 +339,7 @@ fn evicted_or_right() {
     assert!(objects.stats().evictions > 80_000);
 }
 
-/// Has one step of learning done.
+/// Runs one step of learning.
 fn tune(objects: &Objects, seconds: u32) -> bool {
     objects.tune(Now { seconds }).expect("codecs work")
 }
@@ -422,7 +422,7 @@ fn what_is_overwritten_takes_no_more_than_what_is_live_while_there_is_room() {
     assert!(stats.evictions == 0 && stats.encoded == 0, "{stats:?}");
 }
 
-/// One value written over without end fills segments whose last item dies: nothing of them stays.
+/// One value overwritten without end fills segments whose last item dies: nothing of them stays.
 #[test]
 fn segments_that_are_freed_where_they_wait_leave_nothing() {
     let options = ObjectsOptions {
@@ -444,7 +444,7 @@ fn segments_that_are_freed_where_they_wait_leave_nothing() {
     audit(&objects, now);
 }
 
-/// All of a full shard is fresh at its first fill: moving frees nothing for long, and still there is room.
+/// All of a full shard is fresh at its first fill: moving frees nothing for a long time, and still there is room.
 #[test]
 fn a_shard_of_many_segments_has_room_at_its_first_fill() {
     let options = ObjectsOptions {
@@ -588,7 +588,7 @@ fn fill(objects: &Objects, numbers: std::ops::Range<u32>, kind: usize) {
     }
 }
 
-/// Returns how many of the items there are; all of them must be right.
+/// Returns the number of present items; all of them must be right.
 fn found(objects: &Objects, numbers: std::ops::Range<u32>, kind: usize) -> u64 {
     let now = Now { seconds: 1 };
     let is_there = |number: &u32| {
@@ -615,7 +615,7 @@ fn values_that_age_are_encoded_and_more_of_them_are_held() {
         fill(&objects, 0..150_000, 0);
         let before = objects.stats().items;
         let there = found(&objects, 0..150_000, 0);
-        // Values that are fetched may be stored raw again, for which others go.
+        // Fetched values may be stored raw again, and others go for that.
         let after = objects.stats().items;
         assert!(
             (after..=before).contains(&there),
@@ -623,7 +623,7 @@ fn values_that_age_are_encoded_and_more_of_them_are_held() {
         );
         (there, objects)
     };
-    // Memory is so dear that a codec's stored bytes decide, and not how fast the machine is.
+    // Memory is so dear that a codec's stored bytes decide, and not the speed of the machine.
     let dear = ObjectsOptions {
         miss_microseconds: 1_000_000,
         ..with_dictionaries()
@@ -651,7 +651,7 @@ fn values_that_age_are_encoded_and_more_of_them_are_held() {
         ledger.samples > 100 && ledger.earnings.is_some(),
         "{ledger:?}"
     );
-    // The classes' own ledgers come to the store's.
+    // The classes' own ledgers add up to the store's.
     let sum = |of: fn(&ClassStats) -> f64| classes.iter().map(of).sum::<f64>();
     assert_eq!(sum(|it| it.samples as f64), ledger.samples as f64);
     let (store, saved) = (
@@ -732,7 +732,7 @@ fn what_nobody_asks_for_is_encoded_no_more_until_somebody_does() {
     };
     let objects = Objects::new(options).expect("sane options");
     let is_encoding = || objects.classes()[0].method != Method::STORE;
-    // A memory that is filled is filled densely, whether or not it was asked before.
+    // A memory is filled densely, with or without earlier fetches.
     fill(&objects, 0..30_000, 0);
     assert!(is_encoding(), "{:?}", objects.classes());
     fill(&objects, 30_000..700_000, 0);
@@ -758,7 +758,7 @@ fn what_is_fetched_often_is_stored_raw_again() {
         .filter(|number| found(&objects, *number..number + 1, 0) == 1)
         .collect();
     let before = objects.stats();
-    // Of the oldest some are raw: nothing was known of their class when they moved on.
+    // Some of the oldest are raw: nothing was known of their class when they moved on.
     let middle = there.len() / 2;
     for number in &there[middle..middle + 20] {
         let key = format!("item:{number}");

@@ -1,8 +1,8 @@
 //! The raw pool's replacement policy against the textbook's: every block of one size.
 //!
-//! The shard evicts a segment at a time, so it is no S3-FIFO to the letter. These tests hold its misses against S3-FIFO
+//! The shard evicts a segment at a time, so it is not literally S3-FIFO. These tests hold its misses against S3-FIFO
 //! entry by entry (Yang et al., SOSP 2023, algorithm 1), LRU, FIFO and ARC (Megiddo and Modha, FAST 2003, figure 4).
-//! All four are written here as plainly as can be.
+//! All four are written here in their plainest form.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};

@@ -42,7 +42,7 @@ fn shrinking() -> BlockKind {
     }
 }
 
-/// Misses, restorations and compressions of an access, as the shard itself has them.
+/// Misses, restorations and compressions of an access, as the shard itself counts them.
 fn really(keys: &[u64], memory_bytes: u64, arm: Arm) -> [f64; 3] {
     let method = |name: &str, packed: f64| RecordedMethod {
         method: name.parse().expect("a method"),
@@ -62,7 +62,7 @@ fn really(keys: &[u64], memory_bytes: u64, arm: Arm) -> [f64; 3] {
         policy: Policy::Static(arm),
         ..ShardOptions::sized(memory_bytes, BLOCK as usize)
     };
-    // The same hashes each time: with others some runs are off by more.
+    // The same hashes each time: with others some runs deviate more.
     let hasher = BuildHasherDefault::<DefaultHasher>::default();
     let mut shard = Shard::with_hasher(options, hasher).expect("a shard");
     let mut bench = Bench::recorded(record);
@@ -99,7 +99,7 @@ fn a_trace_is_foreseen_as_the_shard_has_it() {
     let memory = 8 << 20;
     // Of misses, restorations, compressions.
     let tolerances = [0.02, 0.02, 0.05];
-    // A loop that just fits is a matter of the last block: this one fits.
+    // A loop that just fits depends on the last block: this one fits.
     for (pattern, blocks) in [
         (Pattern::Zipf(0.9), 3000),
         (Pattern::Even, 3000),
@@ -126,7 +126,7 @@ fn a_trace_is_foreseen_as_the_shard_has_it() {
     }
 }
 
-/// A cache is made of slabs of four blocks at least. A small one holds less than its memory, and in less than one slab
+/// A cache consists of slabs of at least four blocks. A small one holds less than its memory, and in less than one slab
 /// nothing.
 #[test]
 fn small_memories_are_foreseen_by_their_slabs() {
@@ -159,7 +159,7 @@ fn made_up_accesses_are_those_of_the_workload() {
     }
 }
 
-/// Data of any size are foreseen from as many keys, and the skew stays what it was.
+/// Data of any size are predicted from the same number of keys, without loss of skew.
 #[test]
 fn large_data_are_cut_down_with_their_skew() {
     for access in [
@@ -186,7 +186,7 @@ fn large_data_are_cut_down_with_their_skew() {
     }
 }
 
-/// Fewer keys come to the same within a wider band, of made-up accesses and of a trace.
+/// Fewer keys give the same with a wider band, for made-up accesses and for a trace.
 #[test]
 fn a_part_of_the_keys_tells_the_same_less_sharply() {
     let blocks = 1 << 17;
@@ -288,7 +288,7 @@ fn what_cannot_be_foreseen_is_refused() {
         };
         assert!(refused(&other, Accesses::Trace(&[1])).contains("part of the keys"));
     }
-    // No memory at all is a cache that misses always.
+    // A cache without memory always misses.
     let none = prospect(0, vec![shrinking()]);
     let found = predict(&none, Accesses::Trace(&[1; 30])).expect("foreseen");
     assert_eq!(found[0].events().misses, 20);

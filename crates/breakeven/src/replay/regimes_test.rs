@@ -1,5 +1,5 @@
-//! The adaptive shard in simulated time, with recorded costs: against raw-only, against every static split of a sweep,
-//! and against offline optima.
+//! The adaptive shard in simulated time, with recorded costs. It runs against raw-only, against every static split of a
+//! sweep, and against offline optima.
 //!
 //! The shard is the real one, bytes and all; only codecs and clock are a record, so nothing here is
 //! timed. The record is of pages of 8 KiB on one thread of the machine of `docs/lab/harper2018.md`.
@@ -16,8 +16,8 @@ const BLOCK: usize = 8192;
 const MEMORY: u64 = 16 << 20;
 const LZ4: (f64, f64) = (17.4e-6, 3.25e-6);
 const ZSTD: (f64, f64) = (41.7e-6, 13.6e-6);
-/// The most that finding out may take of raw-only's cost, and of the adaptive shard's. Its allowance is computed from
-/// the mean so far, which lies above the cost of an access where that falls.
+/// The most that overhead may take of raw-only's cost, and of the adaptive shard's. Its allowance is computed from the
+/// mean so far, which lies above the cost of an access while that falls.
 const FINDING_OUT_OF_RAW: f64 = 0.004;
 const FINDING_OUT: f64 = 0.006;
 /// The most that the adaptive shard may cost over raw-only in any cell.
@@ -34,7 +34,7 @@ struct Cell {
     miss: f64,
     ratio: f64,
     accesses: usize,
-    /// Part of all keys: with another one the shadow samples other keys.
+    /// A part of all keys: with another one the shadow samples other keys.
     salt: u64,
 }
 
@@ -159,7 +159,7 @@ fn describe(arm: &Arm) -> String {
 struct Found {
     /// Adaptive over raw-only, from the empty cache on.
     to_raw: f64,
-    /// Adaptive over the best static split, once it had half the accesses to find it.
+    /// Adaptive over the best static split, after half the accesses to find it.
     to_best: f64,
 }
 
@@ -243,7 +243,7 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-/// The cells of every run: those that must not lose, and those that must gain.
+/// The cells of every run: some must not lose, and some must gain.
 fn is_core(cell: &Cell) -> bool {
     let at = (cell.name, (cell.miss * 1e6).round() as u64, cell.ratio);
     matches!(
@@ -252,8 +252,8 @@ fn is_core(cell: &Cell) -> bool {
     )
 }
 
-/// Changes of the arm, pools that fill and forms made again are part of the figure. The rest is the error of the
-/// sample, so each cell is tried with several.
+/// Changes of the arm, filling pools and forms made again are part of the figure. The rest is the error of the sample,
+/// so each cell is tried with several.
 #[test]
 fn the_ledger_tells_what_was_saved() {
     let (mut errors, mut inside) = (Vec::new(), 0);
@@ -294,8 +294,8 @@ fn the_ledger_tells_what_was_saved() {
     assert!(mean.abs() < 0.02 && worst < 0.1 && inside >= 16);
 }
 
-/// All data fit a pool of 95 % by lz4, and nearly fit one of 80 %. There a sample with some too few of the keys misses
-/// nothing.
+/// All data fit a pool of 95 % by lz4, and nearly fit one of 80 %. There, a sample with slightly too few of the keys
+/// misses nothing.
 #[test]
 fn data_that_nearly_fit_are_held() {
     let cell = Cell {
@@ -324,7 +324,7 @@ fn data_that_nearly_fit_are_held() {
     }
 }
 
-/// lz4 is found first; where zstd is worth it, what lz4 made does not stay, asked for or not.
+/// lz4 is found first; if zstd is worth it, the forms by lz4 go, requested or not.
 #[test]
 fn forms_follow_the_method_in_force() {
     let mut tried = 0;
@@ -353,7 +353,7 @@ fn forms_follow_the_method_in_force() {
     assert_eq!(tried, 2);
 }
 
-/// Where nothing is gained, where an access comes to cost a tenth, and where trials are paid ahead.
+/// Cells without gain, cells where an access comes to cost a tenth, and cells where trials are paid ahead.
 #[test]
 fn finding_out_costs_little() {
     let mut tried = 0;

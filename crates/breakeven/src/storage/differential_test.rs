@@ -38,11 +38,11 @@ struct Pair<'a> {
     memory: MemoryStorage,
     open: Vec<(Arc<dyn StorageFile>, Arc<dyn StorageFile>)>,
     random: fastrand::Rng,
-    /// How often a lock was in the way.
+    /// The number of locks in the way.
     conflicts: u64,
 }
 
-/// The result of an operation, in a form in which two implementations can be compared.
+/// The result of an operation, in a form that two implementations can be compared by.
 fn outcome<T>(result: &Result<T>) -> String {
     match result {
         Ok(_) => "done".to_string(),
@@ -83,7 +83,7 @@ impl Pair<'_> {
                 self.check(&format!("unlink {name}"), &tested, &memory);
             }
             2 => {
-                // Were every name to become a folder, no file would be left.
+                // If every name became a folder, no file would be left.
                 let is_any = self.random.u8(..100) == 0;
                 let folder = if is_any { name } else { "d" };
                 let [tested, memory] = storages.map(|storage| storage.create_folder(folder));
@@ -166,7 +166,7 @@ impl Pair<'_> {
     /// Locks, unlocks and asks through all handles of one file.
     fn step_locks(&mut self, at: usize) {
         let (tested, memory) = self.open[at].clone();
-        // Another handle of the file that has the name now, which is mostly the same file.
+        // Another handle of the file with this name, which is mostly the same file.
         let name = NAMES.iter().find(|name| memory.path().ends_with(name));
         let name = name.expect("a known name");
         let storages: [&dyn Storage; 2] = [self.tested, &self.memory];

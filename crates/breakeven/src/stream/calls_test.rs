@@ -1,5 +1,5 @@
-//! Calls with a place, synchronous and asynchronous: the same stream either way, in order, and every
-//! buffer comes back, whatever fails.
+//! Calls with a place, synchronous and asynchronous: the stream is the same in both cases, in order, and every buffer
+//! comes back, even after failures.
 
 use std::io::{self, Cursor, Write};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn options() -> WriterOptions {
     }
 }
 
-/// A buffer that tells whether anybody still has it.
+/// A buffer that shows whether anybody still has it.
 struct Traced {
     bytes: Vec<u8>,
     _held: Arc<()>,
@@ -36,7 +36,7 @@ impl AsRef<[u8]> for Traced {
     }
 }
 
-/// Returns a buffer, and a count that shows when it is gone.
+/// Returns a buffer, and a count that shows its release.
 fn traced(bytes: Vec<u8>) -> (Traced, Arc<()>) {
     let held = Arc::new(());
     let _held = Arc::clone(&held);
@@ -151,7 +151,7 @@ fn gaps_are_zeros_and_what_is_written_stays() {
     }
     let error = writer.write_at(b"xx", u64::MAX).unwrap_err();
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
-    // None of these spoiled the stream.
+    // None of these damaged the stream.
     let pending = writer.write_async(b"second".to_vec(), 9_000).unwrap();
     pending.wait().unwrap();
     writer.write_all(b"third").unwrap();
@@ -180,7 +180,7 @@ fn times_are_told_of_the_last_call() {
     assert!(compressed.0 > 0.0 && compressed <= drained, "{times:?}");
 }
 
-/// A sink that takes nothing until its gate is opened, and then may fail on demand.
+/// A sink that takes nothing until its gate is opened, and may then fail on demand.
 struct Gate {
     closed: mpsc::Receiver<()>,
     fails: bool,
@@ -201,7 +201,7 @@ impl Write for Gate {
     }
 }
 
-/// Makes a writer whose sink takes nothing until what is returned beside it is dropped.
+/// Makes a writer whose sink takes nothing until the returned gate is dropped.
 fn gated(pool: &Pool, options: WriterOptions, fails: bool) -> (Writer<Gate>, mpsc::Sender<()>) {
     let (open, closed) = mpsc::channel();
     let writer = Writer::new(Gate { closed, fails }, pool, options);
@@ -213,7 +213,7 @@ fn an_asynchronous_call_does_not_wait_for_the_sink() {
     for worker_count in [0, 2] {
         let pool = pool(worker_count);
         let (mut writer, open) = gated(&pool, options(), false);
-        // Many times what the buffers hold, in several calls: that they return is the test.
+        // Many times the size of the buffers, in several calls: the test is that they return.
         let pending: Vec<_> = (0..5)
             .map(|call| {
                 let at = writer.position();
@@ -265,7 +265,7 @@ fn buffers_come_back_from_a_stream_that_failed() {
 
 #[test]
 fn buffers_come_back_from_a_writer_that_was_dropped() {
-    // Without workers the stuck thread would have to compress what it holds.
+    // Without workers, the stuck thread would have to compress its own blocks.
     for worker_count in [1, 3] {
         let pool = pool(worker_count);
         let (mut writer, open) = gated(&pool, options(), false);
@@ -304,7 +304,7 @@ fn a_worker_that_panics_gives_its_buffer_back() {
                 tried += 1;
                 let outcome = match writer.write_async(buffer, 0) {
                     Ok(pending) => pending.wait().map(drop),
-                    // A worker that is soon enough has the call itself tell; the buffer is free with the writer.
+                    // A fast worker lets the call itself report the error; the buffer is freed with the writer.
                     Err(error) => {
                         assert!(matches!(error, Error::Panicked { .. }), "{case}: {error}");
                         drop((writer, pool));
@@ -313,7 +313,7 @@ fn a_worker_that_panics_gives_its_buffer_back() {
                     }
                 };
                 assert_eq!(Arc::strong_count(&held), 1, "{case}: held after the wait");
-                // Bytes of a returned buffer are compressed; then only the end can tell.
+                // The bytes of a returned buffer are compressed, so only the end can report the error.
                 let error = match outcome {
                     Err(error) => error,
                     Ok(()) if step == kill::Step::GivenBack => {
@@ -382,7 +382,7 @@ fn blocks_end_where_hints_do() {
         let mut writer = Writer::new(Vec::new(), &pool(2), options()).unwrap();
         let hint = Hint::new(5_000..9_000, Advice::NoCompression);
         writer.advise(&hint).unwrap();
-        // An unknown hint, and one about nothing, changes nothing.
+        // An unknown hint, or one about no bytes, changes nothing.
         let unknown = Hint {
             range: 0..20_000,
             number: 999,
@@ -409,7 +409,7 @@ fn blocks_end_where_hints_do() {
 fn a_hint_ends_the_block_that_is_being_filled() {
     let mut writer = Writer::new(Vec::new(), &pool(1), options()).unwrap();
     writer.write_all(&text(1_000)).unwrap();
-    // Of a later block: this one goes on.
+    // For a later block: this one goes on.
     let later = Hint::new(50_000..60_000, Advice::NoCompression);
     writer.advise(&later).unwrap();
     writer.write_all(&text(1_000)).unwrap();

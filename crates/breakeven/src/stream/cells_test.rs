@@ -1,5 +1,5 @@
 //! The simulated regimes as one table of cells: the result of a row of blocks under each goal, in the goal's own unit.
-//! A change of the rules is judged by all cells at once, and a tuned number by those that it moves.
+//! All cells together judge a change of the rules, and the affected cells a tuned number.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::simulate::{Pipeline, Run};
 
 const RECORD: &str = include_str!("../../tests/matrices/cells.csv");
 
-/// By how much all cells may cost more than they are recorded with on the geometric mean, and any of them.
+/// The most by which all cells, in the geometric mean, and any one cell may exceed their recorded cost.
 const DEARER_MEAN_MAX: f64 = 0.005;
 const DEARER_MAX: f64 = 0.03;
 
@@ -24,7 +24,7 @@ fn send(goal: Goal, pipeline: &Pipeline, blocks: &Blocks, beginning: Beginning) 
     control_as(goal, &outlook, pipeline, blocks, beginning, &mut |_| {})
 }
 
-/// Returns the bytes of a run that was promised a time, with as many more as the link could send while it is late.
+/// Returns the bytes of a run with a promised time, and for lateness as many more as the link could send in it.
 fn charged_bytes(pipeline: &Pipeline, factor: f64, count: usize, run: &Run) -> f64 {
     let promised = factor * count as f64 * pipeline.write_seconds(BLOCK_BYTES as f64);
     let late = (run.drained_after.0 - promised).max(0.0);
@@ -45,10 +45,10 @@ fn fastest(cells: &mut Vec<Cell>) {
     }
 }
 
-/// Seconds that nobody notices, beside which short rows are judged.
+/// Seconds that go unnoticed, an allowance for short rows.
 const UNNOTICED: f64 = 5e-3;
 
-/// Rows too short to learn much of; those of one and two blocks know their length.
+/// Rows too short to learn much; those of one and two blocks know their length.
 fn short(cells: &mut Vec<Cell>) {
     for beta in BETAS {
         let pipeline = pipeline(beta, 2);
@@ -66,10 +66,10 @@ fn short(cells: &mut Vec<Cell>) {
     }
 }
 
-/// Times as long that a block takes while the machine stands still.
+/// The factor for a block's time while the machine stands still.
 const STALL: f64 = 100.0;
 
-/// Links of unknown speed behind sinks that hold some bytes, beside a neighbour who comes and goes, and on a machine
+/// Links of unknown speed behind sinks that hold some bytes, beside a neighbour that comes and goes, and on a machine
 /// that stands still for a block.
 fn unknown(cells: &mut Vec<Cell>) {
     for beta in BETAS {
@@ -183,7 +183,7 @@ fn small_or_cheap(cells: &mut Vec<Cell>) {
     }
 }
 
-/// Holds all cells to the record, or, with `BREAKEVEN_CELLS` naming a file, writes the record again.
+/// Compares all cells with the record, or, with `BREAKEVEN_CELLS` naming a file, writes the record again.
 #[test]
 fn the_cells_cost_what_they_did() {
     assert_eq!(ARMS.len(), 13);

@@ -31,8 +31,8 @@ pub fn control_for(
     )
 }
 
-/// Sends blocks through under a controller that begins with a profile; `observed` is shown what it
-/// learns from. Returns the run and the share of all cost that trying took.
+/// Sends blocks through under a controller that begins with a profile; `observed` gets the observations. Returns the
+/// run and the share of all cost that trials took.
 pub fn control_from(
     goal: Goal,
     outlook: &Outlook,
@@ -57,8 +57,7 @@ pub struct Beginning {
     pub is_told: bool,
     /// The pledged number of blocks.
     pub pledged_blocks: Option<usize>,
-    /// Blocks during which somebody else has the cores too, so that all takes `stretch` times as long by
-    /// the clock.
+    /// Blocks during which another program uses the cores too, so that all takes `stretch` times as long by the clock.
     pub neighbour: Range<usize>,
     /// Default [`STRETCH`].
     pub stretch: f64,
@@ -102,7 +101,7 @@ impl Beginning {
     }
 }
 
-/// Returns what encoding a block of a class took.
+/// Returns the cost of encoding a block of a class.
 fn taken(class: Class, method: Method, cost: &Cost, stretch: f64) -> Taken {
     Taken {
         observation: Observation {
@@ -120,9 +119,9 @@ fn taken(class: Class, method: Method, cost: &Cost, stretch: f64) -> Taken {
 /// A controller's result on a row of blocks.
 pub struct Controlled {
     pub run: Run,
-    /// The share of all cost that trying took.
+    /// The share of all cost that trials took.
     pub tried_share: f64,
-    /// The share that it took beyond what was feared.
+    /// The share by which they exceeded their feared cost.
     pub surprise_share: f64,
     /// Blocks that were split.
     pub split_blocks: usize,
@@ -130,7 +129,7 @@ pub struct Controlled {
     pub profile: Profile,
 }
 
-/// As [`control_from`], with or without splitting blocks, and with the link known or not.
+/// As [`control_from`], with or without splitting blocks, and with or without a known link.
 pub fn control_as(
     goal: Goal,
     outlook: &Outlook,
@@ -180,7 +179,7 @@ pub fn control_as(
                 let mut controller = controller.borrow_mut();
                 written += 1;
                 if let Some(meters) = &mut meters {
-                    // The time of memory for it, where the sink does not hold it up.
+                    // The time of memory for it, if the sink does not hold it up.
                     let stored_bytes = costs.borrow()[block].stored_bytes;
                     let seconds = (at - from).max(stored_bytes / 2e9);
                     meters.wrote(stored_bytes, seconds, compressed > written);

@@ -1,4 +1,4 @@
-//! Sinks and sources that fail, at each call. Earlier bytes are right, the error is reported, and nobody waits for
+//! Sinks and sources that fail, at each call. Earlier bytes are right, the error is reported, and no thread waits for
 //! ever.
 
 use std::io::{self, Cursor, ErrorKind, IoSlice, Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ enum Fault {
     Once,
     /// An error, from then on.
     ForEver,
-    /// A call that a signal cut short, which is to be repeated.
+    /// A call that a signal cut short, which must be repeated.
     Interrupted,
 }
 
@@ -63,7 +63,7 @@ impl Read for FaultySource<'_> {
 
 impl Seek for FaultySource<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        // A seek is not repeated after a signal, which no system sends it.
+        // A seek is not repeated after a signal, because no system interrupts it.
         if self.countdown.fault != Fault::Interrupted {
             self.countdown.call()?;
         }
@@ -190,7 +190,7 @@ fn a_byte_lost_or_doubled_never_gives_other_bytes() {
         ] {
             let (found, error) = read_in_order(&changed[..], &pool, ReaderOptions::default());
             assert!(data.starts_with(&found), "byte {place}: other bytes");
-            // A zero that is doubled at the end of a frame is padding.
+            // A doubled zero at the end of a frame is padding.
             let is_padding = after[0] == 0 && found == data;
             assert!(error.is_some() || is_padding, "byte {place}: not noticed");
         }
@@ -268,7 +268,7 @@ fn a_sink_fails_at_any_write_or_flush() {
     assert!(tried >= 60 && whole >= 40, "{tried} faults, {whole} whole");
 }
 
-/// A sink that says when it was called and then takes nothing until its gate is opened.
+/// A sink that reports its first call and then takes nothing until its gate is opened.
 struct Stuck {
     called: mpsc::Sender<()>,
     gate: mpsc::Receiver<()>,
@@ -290,8 +290,8 @@ impl Write for Stuck {
 #[test]
 fn a_stuck_sink_holds_neither_a_dropped_writer_nor_its_pool() {
     for worker_count in [0, 1, 2] {
-        // From nothing on its way to all but one of the buffers in use. Without workers the stuck
-        // thread is the one that compresses, so that raw buffers run out before frames do.
+        // The cases go from no blocks to all but one of the buffers. Without workers the stuck thread is the one that
+        // compresses, so raw buffers run out before frames do.
         let blocks_most = if worker_count == 0 {
             3
         } else {
@@ -310,7 +310,7 @@ fn a_stuck_sink_holds_neither_a_dropped_writer_nor_its_pool() {
             if blocks > 0 {
                 calls.recv().expect("the sink is called");
             }
-            // That both return is the test.
+            // The test is that both return.
             drop(writer);
             drop(pool);
             drop(open);
@@ -318,7 +318,7 @@ fn a_stuck_sink_holds_neither_a_dropped_writer_nor_its_pool() {
     }
 }
 
-/// A sink whose bytes stay when the writer is gone.
+/// A sink whose bytes stay after the writer.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -389,7 +389,7 @@ fn a_worker_killed_at_any_step_ends_the_stream_in_order() {
                     let told = |error: &Error| matches!(error, Error::Poisoned { .. });
                     assert!(errors[1..].iter().all(told), "{case}: {errors:?}");
                     let (found, error) = read_in_order(&taken[..], &pool, ReaderOptions::default());
-                    // Without any frame it is no stream.
+                    // Without any frame it is not a stream.
                     assert!(error.is_none() || killed == 0, "{case}: {error:?}");
                     assert_eq!(
                         found.len(),
@@ -429,7 +429,7 @@ struct Progress {
     changed: Condvar,
 }
 
-/// A sink that takes a frame only when the writer is as far ahead of it as it can be.
+/// A sink that takes a frame only when the writer is as far ahead as possible.
 struct Slow {
     progress: Arc<Progress>,
     blocks: usize,

@@ -1,5 +1,5 @@
-//! Workers killed on purpose, in tests: a block that begins with a certain text names the step at
-//! which whoever compresses it panics. Likewise one that is to be split, whatever that costs.
+//! Workers killed on purpose, in tests: a block with a certain first text names the step at which its thread panics.
+//! Likewise a block that must be split at any cost.
 
 use std::cell::Cell;
 
@@ -12,13 +12,13 @@ pub enum Step {
     Picking,
     /// The method is picked; nothing is compressed.
     Picked,
-    /// The frame is made; nobody has learned from it.
+    /// The frame is made, and nothing is learned from it yet.
     Encoded,
     /// The block's cost is being learned, under the picker's lock.
     Learning,
     /// The raw buffer is given back; the frame is still here.
     GivenBack,
-    /// A part of the block came, of a block that is split.
+    /// A part of a split block arrived.
     InPart,
 }
 
@@ -45,15 +45,14 @@ pub fn doom(block: &mut [u8], step: Step) {
     rest[0] = step as u8;
 }
 
-/// Looks whether the block that this thread compresses now is one that kills, and does it at the
-/// first step.
+/// Checks whether this thread's present block kills, and does so at the first step.
 pub fn begin(block: &[u8]) {
     let named = block.strip_prefix(TEXT).and_then(|rest| rest.first());
     DOOMED.set(named.and_then(|&step| STEPS.get(usize::from(step)).copied()));
     at(Step::Taken);
 }
 
-/// Panics if a part asks for it, whoever encodes it.
+/// Panics if a part asks for it, on any thread.
 pub fn in_part(part: &[u8]) {
     let named = part.strip_prefix(TEXT).and_then(|rest| rest.first());
     assert!(
@@ -71,7 +70,7 @@ pub fn split(block: &mut [u8], parts: usize) {
     rest[0] = parts as u8;
 }
 
-/// Returns into how many parts a block wants to be split.
+/// Returns the number of parts that a block asks for.
 pub fn parts_of(block: &[u8]) -> Option<usize> {
     let parts = block.strip_prefix(SPLIT_TEXT)?.first()?;
     Some(usize::from(*parts))

@@ -1,5 +1,5 @@
-//! Blocks of generated data, and a record of their cost by each arm. Processor time is as it was measured once. Stored
-//! bytes come out the same every time, and a test holds the record to them.
+//! Blocks of generated data, and a record of their cost by each arm. Processor times were measured once. Stored bytes
+//! are the same every time, and a test compares the record with them.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub const ARMS: [&str; 13] = [
     "zstd:15", "zstd:19", "xz:1", "xz:6",
 ];
 
-/// Draws a number below `most`: small ones come more often than large ones, as words do.
+/// Draws a number below `most`: small ones are more frequent than large ones, like words.
 fn rank(random: &mut fastrand::Rng, most: f64) -> usize {
     (most.powf(random.f64()) - 1.0) as usize
 }
@@ -88,7 +88,7 @@ struct Recorded {
     parts: Vec<[Cost; PARTS.len() - 1]>,
 }
 
-/// Returns what the record says of each kind's blocks.
+/// Returns the record of each kind's blocks.
 fn recorded() -> Vec<Vec<Recorded>> {
     let unknown = || Recorded {
         class: Class::BINARY,
@@ -132,15 +132,15 @@ fn recorded() -> Vec<Vec<Recorded>> {
     found
 }
 
-/// Holds the record to the arms' sizes of today. With `BREAKEVEN_RECORD` naming a file, it writes the record again: the
-/// least of three processor times.
+/// Compares the record with the arms' present sizes. With `BREAKEVEN_RECORD` naming a file, it writes the record again:
+/// the least of three processor times.
 #[test]
 fn the_record_is_of_these_blocks_and_arms() {
     let path = std::env::var_os("BREAKEVEN_RECORD");
     let mut text = String::from("kind,block,class,arm,encode_ns,stored_bytes\n");
     let known = recorded();
     let (mut encoder, mut frame) = (Encoder::new(), vec![0; frame_bytes_max(BLOCK_BYTES)]);
-    // The slow arms tell no more about the record than the quick ones.
+    // The slow arms add no more proof than the quick ones.
     let arms = if path.is_some() { ARMS.len() } else { 7 };
     let mut held = 0;
     for (kind, known) in KINDS.iter().zip(&known) {
@@ -192,7 +192,7 @@ fn encode_in_parts(
     (thread_cpu().0 - begun.0, stored)
 }
 
-/// As the record of whole blocks; `BREAKEVEN_RECORD_PARTS` names a file to make it anew.
+/// As for the record of whole blocks; `BREAKEVEN_RECORD_PARTS` names a file for a new one.
 #[test]
 fn the_record_of_parts_is_of_these_blocks_and_arms() {
     let path = std::env::var_os("BREAKEVEN_RECORD_PARTS");
@@ -265,7 +265,7 @@ impl Blocks {
         }
     }
 
-    /// Returns what blocks cost by each arm, whole and in parts, as arms of their own.
+    /// Returns the costs of blocks by each arm, whole and in parts, as separate arms.
     pub fn with_parts(&self) -> Matrix {
         let rows = self.matrix.costs.iter().zip(&self.parts);
         let costs = rows.map(|(whole, parts)| {
@@ -277,7 +277,7 @@ impl Blocks {
         }
     }
 
-    /// Makes all blocks as the first.
+    /// Makes all blocks like the first.
     pub fn all_alike(mut self) -> Blocks {
         self.matrix.costs = vec![self.matrix.costs[0].clone(); self.classes.len()];
         self.parts = vec![self.parts[0].clone(); self.classes.len()];
@@ -285,14 +285,14 @@ impl Blocks {
         self
     }
 
-    /// Makes all work take so many times as long.
+    /// Multiplies the time of all work.
     pub fn slow_down(&mut self, slower: f64) {
         let whole = self.matrix.costs.iter_mut().flatten();
         let costs = whole.chain(self.parts.iter_mut().flatten().flatten());
         costs.for_each(|cost| cost.work *= slower);
     }
 
-    /// Returns what a block costs by an arm, in parts.
+    /// Returns the cost of a block by an arm, in parts.
     pub fn cost(&self, block: usize, arm: usize, parts: usize) -> Cost {
         let way = PARTS.iter().position(|it| *it == parts).unwrap();
         match way {
@@ -302,7 +302,7 @@ impl Blocks {
     }
 }
 
-/// The seed of a row where one will do.
+/// The seed of a row where one is enough.
 const SEED: u64 = 77;
 
 /// Makes a row of `count` blocks, changing kind every `run` blocks.
@@ -327,7 +327,7 @@ pub fn blocks_from(
     };
     for index in 0..count {
         let kind = &recorded[kinds[index / run % kinds.len()]];
-        // From block to block times vary by some percent, all arms alike.
+        // Times vary by some percent from block to block, for all arms alike.
         let speed = 1.0 + 0.06 * (random.f64() - 0.5);
         let row = &kind[random.usize(..kind.len())];
         let cost = |it: Cost| Cost {

@@ -24,10 +24,10 @@ use crate::units::{Estimate, Seconds};
 
 pub const BETAS: [f64; 3] = [43.0, 4.2, 0.83];
 
-/// The aim is 2 % with any number of workers; more of them learn less before they have all begun.
+/// The aim is 2 % with any number of workers; more of them learn less before all have begun.
 const SLOWER_MAX: [(usize, f64); 2] = [(2, 0.03), (24, 0.1)];
 
-/// Returns the most time that a block takes by the method that is best for it.
+/// Returns the longest time of a block by its best method.
 fn dearest_block(pipeline: &Pipeline, blocks: &Blocks) -> f64 {
     let least = |row: &Vec<Cost>| {
         let times = row.iter().map(|it| {
@@ -40,7 +40,7 @@ fn dearest_block(pipeline: &Pipeline, blocks: &Blocks) -> f64 {
     rows.fold(0.0, f64::max)
 }
 
-/// The most that trials cost beyond the fear: one of xz on numbers, which are harder for it than anything in the
+/// The most by which trials exceed their fear: one of xz on numbers, which are harder for it than any data in the
 /// survey.
 const SURPRISE_SHARE_MAX: f64 = 0.015;
 
@@ -79,7 +79,7 @@ fn the_fastest_goal_against_the_best_method_and_the_bound() {
                 let lent_blocks = TRIAL_BLOCKS * workers as f64;
                 let lent = lent_blocks * dearest_block(&pipeline, &blocks) + TRIAL_SECONDS;
                 let budget = TRIAL_SHARE + lent / bound.lower_bound;
-                // A trial is charged as feared; what it takes beyond is known when it is done.
+                // A trial is charged as feared; a further cost is known at its end.
                 let foreseen = share - surprise_share;
                 assert!(foreseen <= budget, "tried {foreseen}, may {budget}");
                 assert!(surprise_share <= SURPRISE_SHARE_MAX, "{surprise_share}");
@@ -105,7 +105,7 @@ fn goals_with_a_time_keep_it_and_come_near_the_fewest_bytes() {
                 let count = blocks.classes.len() as f64;
                 let budget = factor * count * pipeline.write_seconds(BLOCK_BYTES as f64);
                 let late = run.drained_after.0 / budget - 1.0;
-                // Time that was taken although it was not promised counts once, as being late.
+                // Time beyond the promise counts once, as lateness.
                 let taken = budget.max(run.drained_after.0);
                 let fewest = fewest_bytes(&pipeline, &blocks.matrix, taken);
                 let more = run.stored_bytes / fewest - 1.0;
@@ -127,16 +127,16 @@ fn goals_with_a_time_keep_it_and_come_near_the_fewest_bytes() {
     );
     // The aim is 3 % everywhere; all cells but one are within 1 %.
     assert!(worst_time <= 0.02 && kept == cells, "{worst_time}");
-    // Trials of hardly promising methods made it 0.2.
+    // Trials of unpromising methods made it 0.2.
     assert!(worst_bytes <= 0.18, "{worst_bytes}");
 }
 
-/// How rows of blocks under a goal with a time came out.
+/// The results of rows of blocks under a goal with a time.
 struct Promised {
-    /// The end of them over the time promised, on the mean and of the latest.
+    /// Their end over the promised time, on average and for the latest.
     time: f64,
     latest: f64,
-    /// Bytes over the fewest in the time promised, on the mean.
+    /// Bytes over the fewest in the promised time, on average.
     bytes: f64,
 }
 
@@ -163,7 +163,7 @@ fn promised(kind: usize, factor: f64, count: usize, pledged_blocks: Option<usize
     }
 }
 
-/// Kinds and lengths of rows in which the time of some blocks is a good deal.
+/// Kinds and lengths of rows in which the time of a few blocks counts.
 const PROMISED_KINDS: [usize; 2] = [0, 1];
 const PROMISED_COUNTS: [usize; 3] = [55, 80, 160];
 
@@ -232,8 +232,8 @@ fn the_smallest_goal_is_as_small_as_the_smallest_method() {
     }
 }
 
-/// Makes a row of blocks of a kind under every method of the mixed container: bytes as they come out, and work as it is
-/// believed before any was measured.
+/// Makes a row of blocks of a kind under every method of the mixed container, with their real bytes, and with the work
+/// that is believed before any measurement.
 fn blocks_as_believed(kind: &'static str, count: usize) -> Blocks {
     let block = block(kind, 0);
     let class = class_of(&block);
@@ -259,7 +259,7 @@ fn blocks_as_believed(kind: &'static str, count: usize) -> Blocks {
     }
 }
 
-/// Returns the goal of money for data kept so long.
+/// Returns the goal of money for data kept so many days.
 pub fn money_for_days(days: f64) -> Goal {
     const DAY: f64 = 86_400.0;
     Goal::Money {
@@ -274,7 +274,7 @@ pub fn money_for_days(days: f64) -> Goal {
     }
 }
 
-/// Sends a row through without splitting; returns what it cost in the goal's unit, and its methods.
+/// Sends a row through without splitting; returns its cost in the goal's unit, and its methods.
 fn spent(goal: Goal, blocks: &Blocks, pledged_blocks: Option<usize>) -> (f64, String) {
     let beginning = Beginning {
         splits: false,
@@ -292,7 +292,7 @@ fn spent(goal: Goal, blocks: &Blocks, pledged_blocks: Option<usize>) -> (f64, St
     (cost, names.collect::<Vec<_>>().join(" "))
 }
 
-/// More methods to pick from make a short stream no larger and no dearer, with its length known or not.
+/// A larger choice of methods makes a short stream no larger and no dearer, with its length known or not.
 #[test]
 fn a_short_stream_by_more_methods_is_no_dearer() {
     let money = money_for_days(90.0);
@@ -333,7 +333,7 @@ fn a_short_stream_by_more_methods_is_no_dearer() {
     assert!(worst <= 0.04, "{worst}");
 }
 
-/// The cost of blocks by arm at fixed prices, held as long as a goal says.
+/// The cost of blocks by arm at fixed prices, for the goal's time of keeping.
 pub fn money_of(goal: Goal, costs: &[Cost]) -> Vec<f64> {
     let Goal::Money { prices, held, .. } = goal else {
         panic!("{goal:?} has no prices");
@@ -376,7 +376,7 @@ fn the_money_goal_costs_little_more_than_the_cheapest_methods() {
     let mean = overs.iter().sum::<f64>() / overs.len() as f64;
     println!("worst {worst:+.4}, mean {mean:+.4}");
     assert!(worst <= 0.02 && mean <= 0.006, "{worst}, {mean}");
-    // The longer it is kept, the more work is worth its while.
+    // The longer the data are kept, the more work is worthwhile.
     assert!(
         densities.windows(2).all(|pair| pair[1] < pair[0]),
         "{densities:?}"
@@ -460,8 +460,8 @@ fn what_is_read_often_is_quicker_to_decode() {
     assert!(often < seldom, "{seldom}, {often}");
 }
 
-/// Rows of each kind by which splitting is judged. Whether two methods tie in a block decides much of the later blocks,
-/// so one row is little evidence.
+/// Rows of each kind that judge splitting. A tie of two methods in one block decides much of the later blocks, so one
+/// row is little evidence.
 const SPLIT_SEEDS: [u64; 4] = [77, 78, 79, 80];
 
 /// Blocks whole and split, over fast and slow links, by all methods and by few with two slow ones.
@@ -508,7 +508,7 @@ fn slow_methods_stall_an_ordered_stream_less_in_parts() {
     assert!(worst <= 0.02 && best <= -0.05, "{worst}, {best}");
 }
 
-/// Returns by how much a row of blocks takes longer if blocks may be split, and how many were.
+/// Returns by how much a row of blocks takes longer if blocks may be split, and the number of split blocks.
 fn split_against_whole(goal: Goal, pipeline: &Pipeline, blocks: &Blocks) -> (f64, usize) {
     let [whole, parts] = [false, true].map(|splits| {
         let beginning = Beginning {
@@ -522,7 +522,7 @@ fn split_against_whole(goal: Goal, pipeline: &Pipeline, blocks: &Blocks) -> (f64
     (time, parts.split_blocks)
 }
 
-/// A sink that holds what it has not sent yet, as sockets do, looks faster than its link.
+/// A sink that holds unsent bytes, as sockets do, looks faster than its link.
 #[test]
 fn a_link_behind_a_sink_that_holds_some_of_it_is_seen_through() {
     let (mut worst, mut cells) = ([f64::MIN; 2], 0);
@@ -564,8 +564,8 @@ fn a_link_behind_a_sink_that_holds_some_of_it_is_seen_through() {
     assert!(worst[1] <= 0.04 && worst[0] <= 0.25, "{worst:?}");
 }
 
-/// A neighbour on the cores makes all methods take longer by the clock, and no data harder. Estimates of core time
-/// stay, and the choice returns when it has gone.
+/// A neighbour on the cores lengthens all methods by the clock, but makes no data harder. Estimates of core time stay,
+/// and the choice returns when it has gone.
 #[test]
 fn a_neighbour_on_the_cores_is_not_taken_for_hard_data() {
     const COUNT: usize = 1200;
@@ -584,7 +584,7 @@ fn a_neighbour_on_the_cores_is_not_taken_for_hard_data() {
                 let (goal, outlook) = (Goal::Fastest, Outlook::default());
                 control_as(goal, &outlook, &pipeline, &blocks, beginning, observed)
             };
-            // The last quarter by its methods, a while after the neighbour has gone.
+            // The last quarter by its methods, some time after the neighbour has gone.
             let end = |found: &Controlled| {
                 let chosen = (blocks.matrix.costs.iter().zip(&found.run.arms))
                     .skip(COUNT * 3 / 4)
@@ -604,7 +604,7 @@ fn a_neighbour_on_the_cores_is_not_taken_for_hard_data() {
                 blocks.name
             );
             worst = worst.max(longer);
-            // While it is there the profile holds to core time: to the times of the last blocks by each method.
+            // Beside the neighbour, the profile keeps to core time: to the times of each method's last blocks.
             let mut seen: BTreeMap<(Class, Method), VecDeque<f64>> = BTreeMap::new();
             let mut observed = |it: &Observation| {
                 let last = seen.entry((it.class, it.method)).or_default();
@@ -631,9 +631,9 @@ fn a_neighbour_on_the_cores_is_not_taken_for_hard_data() {
     println!(
         "{compared} estimates off by at most {farthest:.3}; end longer by at most {worst:+.4}"
     );
-    // Taken for hard data it would be ln 1.5 = 0.41. Where kinds share a class, an estimate may lag the last blocks.
+    // As hard data this would be ln 1.5 = 0.41. Where kinds share a class, an estimate may lag the last blocks.
     assert!(compared >= 40 && farthest <= 0.3, "{compared}, {farthest}");
     assert!(far * 20 <= compared, "{far} of {compared}");
-    // A neighbour that is reckoned with for 64 blocks after it has gone made it 0.046.
+    // A neighbour that counts for 64 blocks after its end made it 0.046.
     assert!(worst <= 0.03, "{worst}");
 }

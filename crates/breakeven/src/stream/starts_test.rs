@@ -1,5 +1,5 @@
-//! Short streams on the simulated pipeline: the worth of an earlier run's profile at the start, and how soon one of
-//! another machine is found out.
+//! Short streams on the simulated pipeline: the worth of an earlier run's profile at the start, and the time to detect
+//! one of another machine.
 
 use super::controlled_test::{Beginning, control_as, control_from};
 use super::hint::Outlook;
@@ -16,7 +16,7 @@ use crate::units::Seconds;
 /// Kinds of blocks in the order of the record: text, source, numbers, redundant, noise.
 const KINDS: [usize; 5] = [0, 1, 2, 3, 4];
 
-/// A profile after its way to the file of learned profiles and back.
+/// A profile saved to the file of learned profiles and loaded again.
 fn saved_and_loaded(profile: &Profile) -> Profile {
     let folder = tempfile::tempdir().unwrap();
     let fingerprint = Fingerprint {
@@ -107,7 +107,7 @@ fn a_short_stream_gains_by_what_an_earlier_one_learned() {
                 100.0 * it.1
             );
         }
-        // Later a stream has learned more of its own than it was given.
+        // Later, a stream has learned more than it was given.
         let gain = if count <= 16 { 0.0 } else { 0.01 };
         let harm = if count <= 16 { 0.09 } else { 0.03 };
         assert!(wrong.0 < cold.0 + harm, "{count} blocks: {}", wrong.0);
@@ -120,11 +120,11 @@ fn a_short_stream_gains_by_what_an_earlier_one_learned() {
     }
 }
 
-/// The most that may be lost on a short stream, beside 2 %, in seconds.
+/// The most that a short stream may lose, beside 2 %, in seconds.
 const UNNOTICED: f64 = 5e-3;
 
-/// Packs one row as often as there are runs, each with the profile that the run before kept. Returns by how much each
-/// took longer than the best method in hindsight, in seconds, and the methods of the last.
+/// Packs one row once for each run, with the profile that the previous run kept. Returns by how much each took longer
+/// than the best method in hindsight, in seconds, and the methods of the last.
 fn regrets_of_runs(
     (pipeline, row): (&Pipeline, &Blocks),
     mut profile: Profile,
@@ -141,7 +141,7 @@ fn regrets_of_runs(
         };
         let (goal, outlook) = (Goal::Fastest, Outlook::default());
         let run = control_as(goal, &outlook, pipeline, row, beginning, &mut |_| {}).run;
-        // The simulated controller learns of blocks as others begin: of these never.
+        // The simulated controller learns of blocks when later ones begin: never of these.
         for (block, &arm) in run.arms.iter().enumerate() {
             let cost = &row.matrix.costs[block][arm];
             profile.observe(&Observation {
@@ -160,7 +160,7 @@ fn regrets_of_runs(
     (regrets, names)
 }
 
-/// The codec times learned on a machine under load must neither cost files of a block or two much time, nor pin them to
+/// Codec times learned on a machine under load must not cost files of a block or two much time, nor pin them to
 /// storing.
 #[test]
 fn files_of_a_block_correct_a_profile_learned_under_load() {
@@ -195,13 +195,13 @@ fn files_of_a_block_correct_a_profile_learned_under_load() {
     );
     assert!(cells == 72 && last <= first, "{last} after {first}");
     assert!(dearest <= UNNOTICED, "{dearest}");
-    // Data that shrinks to a fortieth, over a link as fast as the workers: it is unlike everything before.
+    // Data that shrinks to a fortieth, over a link as fast as the workers: it is unlike all earlier data.
     assert!(pinned <= 2, "{pinned}");
 }
 
-/// How much slower than the profile the machine is, with the blocks after which that is found out: for the methods
-/// used, and for one that is not. On a machine three times as fast the carried values err less than that, and nothing
-/// is concluded for methods that are not used.
+/// How much slower than the profile the machine is, with the blocks until that is detected: for the methods in use, and
+/// for one that is not. On a machine three times as fast, the carried values err less than that, and nothing follows
+/// for unused methods.
 const FOUND_OUT_AFTER: [(f64, usize, Option<usize>); 2] =
     [(3.0, 6, Some(8)), (1.0 / 3.0, 12, None)];
 
@@ -219,8 +219,8 @@ fn a_profile_of_a_faster_machine_is_found_out_within_eight_blocks() {
             estimate.encode_seconds_per_byte.value.mean * BLOCK_BYTES as f64
         };
         let unused_before = expected(&profile, unused);
-        // The factors by which the profile is wrong on this machine: about the methods used, and about the unused one,
-        // as far as the machine is to blame.
+        // The factors by which the profile is wrong on this machine, as far as the machine is the cause: for the
+        // methods in use, and for the unused one.
         let errors = |profile: &Profile, block: usize| {
             let cost = &row.matrix.costs[block];
             let of_used = used.map(|arm| expected(profile, arm) / (cost[arm].work * slower));
@@ -241,7 +241,7 @@ fn a_profile_of_a_faster_machine_is_found_out_within_eight_blocks() {
                 decode: None,
             });
             for (found, error) in found_out.iter_mut().zip(errors(&profile, block)) {
-                // Half of a factor of three and less, and it stays so.
+                // Half of a factor of three or less, and it stays so.
                 if error > 1.5_f64.ln() {
                     *found = None;
                 } else {

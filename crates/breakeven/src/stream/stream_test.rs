@@ -76,7 +76,7 @@ pub(super) fn read_in_order(
     })
 }
 
-/// Reads by the seek table; nothing where there is none to be used.
+/// Reads by the seek table; `None` without a usable one.
 pub(super) fn read_by_table(stream: &[u8], pool: &Pool) -> Option<(Vec<u8>, Option<Error>)> {
     let mut source = Cursor::new(stream);
     let table = read_seek_table(&mut source).unwrap()?;
@@ -129,7 +129,7 @@ pub(super) fn short_stream(pool: &Pool) -> (Vec<u8>, Vec<u8>) {
     (streams.concat(), piece.repeat(METHODS.len()))
 }
 
-/// Returns where frames of other kinds than .xz begin, found without decoding, up to the first .xz.
+/// Returns the starts of frames other than .xz, found without decoding, up to the first .xz.
 fn boundaries(stream: &[u8]) -> Vec<usize> {
     let (mut at, mut found) = (0, vec![]);
     while at < stream.len() {
@@ -224,7 +224,7 @@ fn a_flipped_bit_is_found_by_the_table_as_well() {
 fn what_is_no_frame_is_refused_with_its_place() {
     let pool = pool(1);
     let stream = pack(&pool, "zstd:3", 4096, &data(700));
-    // Zeros are padding, whatever tape or program added them.
+    // Zeros are padding, from any tape or program.
     for zeros in [1, 4, 10_240] {
         let padded = [&stream[..], &vec![0; zeros]].concat();
         let (found, error) = read_in_order(&padded[..], &pool, ReaderOptions::default());
@@ -253,13 +253,13 @@ fn what_is_no_frame_is_refused_with_its_place() {
         };
         let (found, error) = read_in_order(&long[..], &pool, options.clone());
         assert!(found == data(700) && error.is_none(), "{error:?}");
-        // Where nothing was a frame, there is no trailing.
+        // Without any frame, no bytes are trailing.
         let (_, error) = read_in_order(garbage, &pool, options);
         assert!(error.is_some());
     }
     let (_, error) = read_in_order(&[][..], &pool, ReaderOptions::default());
     assert!(matches!(error, Some(Error::Corrupt { offset: 0, .. })));
-    // A member of gzip is sought in bytes that begin like one; its place is where it was cut.
+    // Bytes that begin like a gzip member are decoded as one; the error's place is where they were cut.
     let cut = [&stream[..], &[0x1F, 0x8B, 8, 0]].concat();
     let (found, error) = read_in_order(&cut[..], &pool, ReaderOptions::default());
     assert!(found == data(700), "what comes before is handed out");

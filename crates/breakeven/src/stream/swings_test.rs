@@ -1,9 +1,9 @@
-//! Data that does not change. Going to and fro between methods on it: no more than the buffers hide. And the sizes by
-//! many workers, for whom a block takes long beside the time in which one goes through.
+//! Data that does not change. The switches between methods on it: no more than the buffers hide. Also the sizes by many
+//! workers, for whom one block takes long against the mean time between blocks.
 //!
-//! Where the balance falls between two methods the best there is are both by turns, so that switching alone is no
-//! fault. It is one where a turn takes longer than the buffers hold, for then the link stands still or the workers
-//! do. Stepping from level to level as buffers fill and empty does that.
+//! If the balance falls between two methods, the best choice alternates between both, so switching alone is no fault.
+//! It is a fault if a turn takes longer than the buffers hold, because the link or the workers then stand still. A rule
+//! that steps from level to level as buffers fill and empty does that.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ struct Swings {
     switches: f64,
     /// The most blocks in a row by another method than the one used most.
     turn: usize,
-    /// Time over what no schedule can beat.
+    /// Time over the bound of all schedules.
     over: f64,
 }
 
@@ -77,9 +77,9 @@ fn controlled(pipeline: &Pipeline, row: &Blocks, beginning: Beginning) -> Contro
 
 /// The most changes while the buffers are filled once: not with every block.
 const SWITCHES_MAX: f64 = 6.0;
-/// Fewer than this are no swings, but drift between methods that are as good.
+/// Fewer switches are not swings, but drift between equally good methods.
 const SWITCHES_FEW: f64 = 0.5;
-/// The most time that may be lost by them, and by faults that were not found out.
+/// The most time that may be lost by them, and by undetected faults.
 const OVER_MAX: f64 = 0.03;
 
 fn is_hidden(pipeline: &Pipeline, found: &Swings) -> bool {
@@ -108,7 +108,7 @@ fn methods_swing_no_longer_than_the_buffers_hide() {
         }
     }
     println!("{steps_hidden} of {cells} hidden by steps");
-    // The same bounds refuse a rule that looks at the buffers alone.
+    // The same bounds refuse a rule that considers only the buffers.
     assert_eq!((cells, steps_hidden), (15, 0));
 }
 

@@ -1,6 +1,6 @@
 //! Files on real file systems that lose power or run full; needs root.
 //!
-//! The durability that the storage seam promises is held against a kernel, not only against the simulated disk.
+//! The durability that the storage seam promises is tested against a kernel, not only against the simulated disk.
 
 use std::fs;
 use std::io::IoSlice;
@@ -21,12 +21,12 @@ fn variable_is_set(name: &str) -> bool {
 struct Known {
     written: Vec<u8>,
     synced_bytes: usize,
-    /// The name at the last sync of the folder, and those since, the present one last.
+    /// The name at the last sync of the folder, and the later ones, the present one last.
     durable_name: Option<String>,
     names_since: Vec<String>,
 }
 
-/// Does a few dozen random things to new files of an empty folder.
+/// Does a few dozen random operations on new files of an empty folder.
 fn work(storage: &RealStorage, random: &mut fastrand::Rng) -> Vec<Known> {
     let mut known: Vec<Known> = Vec::new();
     let mut files: Vec<Arc<dyn StorageFile>> = Vec::new();
@@ -73,7 +73,7 @@ fn work(storage: &RealStorage, random: &mut fastrand::Rng) -> Vec<Known> {
     known
 }
 
-/// Checks what is left of a file, and returns whether anything of it was lost.
+/// Checks the remains of a file, and returns whether anything of it was lost.
 fn check_left(folder: &Path, known: &Known) -> bool {
     let names = known.durable_name.iter().chain(&known.names_since);
     let left = names

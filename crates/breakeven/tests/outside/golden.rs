@@ -1,8 +1,7 @@
-//! The files by which the authors of zstd, lz4 and xz test their own readers: decoded or refused as
-//! they say.
+//! The files by which the authors of zstd, lz4 and xz test their own readers: decoded or refused as the authors state.
 //!
 //! `tools/setup test` takes them from Debian's source packages and keeps them in a folder, which `BREAKEVEN_SOURCES`
-//! may name. Without them, the test says so and tries nothing.
+//! may name. Without them, the test reports that and tries nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,8 +25,7 @@ fn folder(package: &str) -> Option<PathBuf> {
     folder
 }
 
-/// Returns the files of a folder whose names pass, sorted, with their bytes; none where there is no
-/// such folder.
+/// Returns the files of a folder whose names pass, sorted, with their bytes; empty without such a folder.
 fn files(folder: &Path, passes: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut files: Vec<(String, Vec<u8>)> = entries
@@ -117,8 +115,8 @@ fn check_round_trip(name: &str, content: &[u8], method: &str, block_bytes: usize
     }
 }
 
-/// Checks that a frame made with a dictionary is refused by its number, and not read wrong; returns
-/// how many were tried.
+/// Checks that a frame made with a dictionary is refused by its number, and never read wrong; returns the number of
+/// tries.
 fn check_dictionaries(folder: &Path) -> usize {
     let dictionaries = files(folder, |_| true);
     if dictionaries.is_empty() || !installed("zstd") {
@@ -153,7 +151,7 @@ fn what_lz4s_authors_keep_is_judged_as_they_say() {
     let Some(folder) = folder("lz4") else { return };
     let good = files(&folder.join("goldenSamples"), |_| true);
     for (name, bytes) in &good {
-        // Skippable frames: nothing to be decoded.
+        // Skippable frames have no content.
         assert!(read(bytes).unwrap().is_empty(), "{name}");
         check_good("lz4", name, bytes);
     }
@@ -178,7 +176,7 @@ fn what_xzs_authors_keep_is_judged_as_they_say() {
     good.iter().for_each(|it| check_good("xz", &it.0, &it.1));
     bad.iter().for_each(|it| check_bad(&it.0, &it.1));
     for (name, bytes) in &unsupported {
-        // Whose check is not known may be decoded, as xz does with a warning.
+        // A file with an unknown check may be decoded, as xz does with a warning.
         match &**name {
             "unsupported-check.xz" => check_good("xz", name, bytes),
             _ => check_bad(name, bytes),

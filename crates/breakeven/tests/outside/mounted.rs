@@ -22,7 +22,7 @@ pub fn run(program: &str, arguments: &[&Path]) {
     assert!(output.status.success(), "{program}: {message}");
 }
 
-/// A mounted file system that is unmounted when the test ends, however it ends.
+/// A mounted file system that is unmounted at every end of the test.
 pub struct Mounted {
     options: Vec<PathBuf>,
     folder: tempfile::TempDir,
@@ -57,7 +57,7 @@ impl Mounted {
         );
     }
 
-    /// Stops the file system dead, then mounts what is on its device. Nobody may have a file of it open.
+    /// Stops the file system dead, then mounts the contents of its device. Nobody may have a file of it open.
     #[allow(dead_code)]
     pub fn cut_power(&self) {
         self.stop();
@@ -68,13 +68,12 @@ impl Mounted {
     pub fn stop(&self) {
         let root = fs::File::open(self.path()).unwrap();
         let flags = SHUTDOWN_NO_LOG_FLUSH;
-        // SAFETY: the descriptor is open, and the kernel only reads the u32 that lives beyond the
-        // call.
+        // SAFETY: the descriptor is open, and the kernel only reads the u32, which outlives the call.
         let outcome = unsafe { libc::ioctl(root.as_raw_fd(), SHUTDOWN, &raw const flags) };
         assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Mounts what is on the device of a file system that was stopped.
+    /// Mounts the device of a stopped file system.
     pub fn restart(&self) {
         run("umount", &[self.path()]);
         self.mount();

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use breakeven::codec::{Compressor, Decoder, Decompressor, Method};
 
-/// Each program with the methods whose stored form it must read, the decoder of its own output, and the efforts it is
-/// run at.
+/// Each program with the methods whose stored form it must read, the decoder of its own output, and the efforts at
+/// which it runs.
 const PROGRAMS: &[(&str, &[&str], u8, &[&str])] = &[
     (
         "zstd",
@@ -31,7 +31,7 @@ const PROGRAMS: &[(&str, &[&str], u8, &[&str])] = &[
     ),
 ];
 
-/// Says that something is not here and nothing was tried with it, which is an error where everything has to be.
+/// Reports a missing program whose tests are skipped, which is an error where everything must be installed.
 pub fn left_out(what: &str) {
     println!("{what}");
     assert!(std::env::var_os("CI").is_none(), "{what}");
@@ -50,9 +50,9 @@ pub fn installed(program: &str) -> bool {
     version.is_ok()
 }
 
-/// Runs a program as a filter and returns what it wrote.
+/// Runs a program as a filter and returns its output.
 fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
-    // A file, because a pipe would need a second thread to be read while it is written.
+    // A file, because a pipe would need a second thread to read while it is written.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("input");
     File::create(&path).unwrap().write_all(input).unwrap();

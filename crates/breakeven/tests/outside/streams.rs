@@ -1,4 +1,4 @@
-//! Whole streams that stock zstd and tar decode, whatever frames they are made of.
+//! Whole streams that stock zstd and tar decode, with any kinds of frames.
 
 use std::fs;
 use std::path::Path;
@@ -104,8 +104,8 @@ fn stock_zstd_decodes_every_stream() {
     assert!(tried >= 30, "only {tried} streams tried");
 }
 
-/// Decodes frames one behind another as programs do that use libzstd's streaming interface; other languages' libraries
-/// are made of it.
+/// Decodes frames one behind another like programs with libzstd's streaming interface, which other languages' libraries
+/// use.
 fn decode_streaming(stream: &[u8], piece_bytes: usize) -> Vec<u8> {
     let mut context = DCtx::create();
     let (mut found, mut target) = (Vec::new(), vec![0; 50_000]);

@@ -1,8 +1,9 @@
 //! Frames at the edges of their formats, each with the verdict of the format and of its own program.
 //!
-//! Assembled after the documents (RFC 8878, LZ4 frame format 1.6.3, .xz format 1.2.0), so that frames that our own
-//! encoders never write are read as well. They have every kind of block, empty ones, linked ones, checks right and
-//! wrong, reserved bits, foreign filters, padding. Where the program judges otherwise on purpose, the case says why.
+//! They are assembled from the documents (RFC 8878, LZ4 frame format 1.6.3, .xz format 1.2.0), so that frames that our
+//! own encoders never write are read as well. They have every kind of block, empty ones, linked ones, checks right and
+//! wrong, reserved bits, foreign filters, padding. If the program judges otherwise on purpose, the case gives the
+//! reason.
 
 use std::fs;
 use std::io::Read;
@@ -22,9 +23,9 @@ use crate::stock::installed;
 struct Case {
     name: String,
     bytes: Vec<u8>,
-    /// The decoded bytes; nothing if it is to be refused.
+    /// The decoded bytes; `None` if it must be refused.
     content: Option<Vec<u8>>,
-    /// Why its own program judges otherwise, where it does.
+    /// The reason of its own program for another verdict, if it has one.
     otherwise: Option<&'static str>,
 }
 
@@ -64,7 +65,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Decodes one frame byte by byte, to its end; an error also if it has none, or more follows.
+/// Decodes one frame byte by byte, to its end; also an error if it has no end, or more bytes follow.
 fn decode_in_pieces(kind: Kind, bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let mut workspace = Workspace::new();
     let mut decoder = Decoder::begin(kind, DecoderLimits::default(), &mut workspace)?;
@@ -175,7 +176,7 @@ fn check_in_pieces(kind: Kind, cases: &[Case]) {
             tried += 1;
         }
         if case.content.is_none() && case.otherwise.is_none() {
-            // In pieces libzstd does not look at the type of a block of no bytes.
+            // In pieces libzstd ignores the type of an empty block.
             let is_harmless = pieces.as_ref().map_or(true, Vec::is_empty);
             assert!(is_harmless, "{} is accepted in pieces", case.name);
         }
@@ -384,7 +385,7 @@ fn zstd_sizes() -> Vec<Case> {
             checked()[..checked().len() - 1].to_vec(),
         ),
     ];
-    // A content of many TiB that is not there.
+    // A stated content of many TiB that does not exist.
     wide[1..].copy_from_slice(&eight(1 << 45));
     cases.push(bad(
         "a content size of 32 TiB",
@@ -424,7 +425,7 @@ fn zstd_flags() -> Vec<Case> {
     ]
 }
 
-/// Why zeros behind a frame are no fault.
+/// The reason why zeros behind a frame are no fault.
 const PADDED: &str = "tapes and bsdtar fill blocks up with zeros, and gzip passes them over";
 
 fn zstd_rows() -> Vec<Case> {
@@ -549,7 +550,7 @@ impl Lz4 {
     }
 }
 
-/// The length of a block that is not compressed.
+/// The length field of an uncompressed block.
 fn stored(bytes: &[u8]) -> (u32, &[u8]) {
     (bytes.len() as u32 | 1 << 31, bytes)
 }
@@ -719,7 +720,7 @@ fn lz4_frames_are_judged_as_by_lz4() {
     check_in_pieces(Kind::Lz4, &cases);
 }
 
-/// Text with some structure, for filters to do something.
+/// Text with some structure, so that filters have an effect.
 fn numbers() -> Vec<u8> {
     (0..6000_u32)
         .flat_map(|i| (i * i / 7).to_le_bytes())
@@ -817,7 +818,7 @@ fn xz_good() -> Vec<Case> {
     cases
 }
 
-/// Changes the stream flags of an .xz stream, in header and footer, with their checks made right.
+/// Changes the stream flags of an .xz stream, in header and footer, with correct checks.
 fn with_flags(stream: &[u8], flags: [u8; 2]) -> Vec<u8> {
     let mut stream = stream.to_vec();
     let end = stream.len();
@@ -877,7 +878,7 @@ fn xz_bad() -> Vec<Case> {
             ],
         ),
     ];
-    // Check 2 has no meaning yet; its length is known, so it can be passed over.
+    // Check 2 has no meaning yet; its length is known, so it can be skipped.
     let unknown = with_flags(&stream, [0, 2]);
     cases.push(good("a check that is not known", unknown, b"hello"));
     for cut in 1..end {

@@ -7,10 +7,10 @@ use crate::source::{Source, Token};
 
 const FILE_LINES_MAX: usize = 1500;
 const FUNCTION_LINES_MAX: usize = 70;
-/// The shortest header that can say what a file is.
+/// The shortest header that can describe a file.
 const HEADER_BYTES_MIN: usize = 35;
 
-/// Returns what is wrong with one Rust file.
+/// Returns the faults of one Rust file.
 pub fn findings(source: &Source) -> Vec<String> {
     let tokens = source.tokens();
     let mut findings = Vec::new();
@@ -88,7 +88,7 @@ fn body_end<'a>(tokens: &[Token<'a>]) -> Option<Token<'a>> {
     None
 }
 
-/// Returns the uses of words that are refused everywhere, and of those that are refused in tests.
+/// Returns the uses of words that are refused everywhere, and of words that are refused in tests.
 fn words(source: &Source, tokens: &[Token]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_tests = source.path.contains("/tests/") || source.path.ends_with("_test.rs");
@@ -121,8 +121,7 @@ fn words(source: &Source, tokens: &[Token]) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns line and name of each module in a file of its own that is only built for tests, but has a name that does not
-/// say so.
+/// Returns line and name of each module file that is only built for tests without saying so in its name.
 fn misnamed_tests<'a>(tokens: &[Token<'a>]) -> Vec<(usize, &'a str)> {
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text);
     let is_for_tests = |at: &usize| {

@@ -1,8 +1,8 @@
-//! The floors of the library: which module may use which.
+//! The floors of the library: the modules that each module may use.
 //!
 //! Arrows are read from `crate::x`, `crate::{x, y}` and from `super` chains that reach the crate's root, in all code of
-//! a file, its tests included. A test that needs a floor above belongs to that floor's tests. Paths made by macros are
-//! not seen.
+//! a file with its tests. A test that needs a higher floor belongs to that floor's tests. Paths made by macros are not
+//! seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,11 +23,11 @@ const FLOORS: &[&[&str]] = &[
     &["cache", "blocks"],
     &["stream", "pages", "disk", "objects", "vault", "replay"],
     &["advise"],
-    // Promises of every floor, tried with any bytes.
+    // Promises of every floor, tested with any bytes.
     &["fuzz"],
 ];
 
-/// The arrows within a floor that are allowed: from, to, why.
+/// The allowed arrows within a floor: from, to, reason.
 const SIDEWAYS: &[(&str, &str, &str)] = &[
     ("error", "quoted", "an error names files, in one line"),
     (
@@ -42,11 +42,11 @@ const SIDEWAYS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Modules that see less than the floors below them: the module, all that it may use.
+/// Modules that see less than the floors below them: the module, and all that it may use.
 const NARROW: &[(&str, &[&str])] = &[
     // Pure arithmetic: no I/O, no clock, no allocation, cannot fail. Its tests have a seed.
     ("model", &["units", "bisection", "testing"]),
-    // Numbers with their units stand on nothing.
+    // Numbers with their units use no other module.
     ("units", &[]),
 ];
 
@@ -73,7 +73,7 @@ pub fn findings(sources: &[Source]) -> Vec<String> {
     findings
 }
 
-/// Returns where policy takes what works on bytes: blocks come to it as features.
+/// Returns the places where policy takes bytes: blocks must come to it as features.
 fn policy_faults(source: &Source, module: &str) -> Vec<String> {
     let tokens = source.tokens();
     let is_test = |at: usize| {
@@ -166,7 +166,7 @@ fn arrows(depth: usize, tokens: &[Token]) -> Vec<(String, usize)> {
 /// Adds the first segments of the path or the group of paths that starts at `at`.
 fn top_names(tokens: &[Token], at: usize, found: &mut Vec<(String, usize)>) {
     let mut add = |token: &Token| {
-        // The two names that the root gives to everybody live in `error`.
+        // The two names that the root re-exports live in `error`.
         let name = match token.text {
             "Error" | "Result" => "error",
             other => other,
@@ -196,7 +196,7 @@ fn top_names(tokens: &[Token], at: usize, found: &mut Vec<(String, usize)>) {
 /// Returns one circle of the graph in words, if there is any.
 fn circle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<String> {
     let mut left = graph.clone();
-    // A module that uses nothing of the rest, or that nothing in the rest uses, is in no circle.
+    // A module without arrows to the rest, or from the rest, is in no circle.
     loop {
         let before = left.len();
         let still: BTreeSet<String> = left.keys().cloned().collect();

@@ -1,5 +1,5 @@
-//! The rules for the tree as a whole: its map true, its words its own, its one profile, its dependencies explained and
-//! no newer than the stated Rust.
+//! The rules for the tree as a whole. Its map is true, its words are its own, it has one profile, its dependencies are
+//! explained, and none is newer than the stated Rust.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::source::{files, workspace};
 
-/// Traces of one machine that mean nothing on another, split so that this file does not hold them.
+/// Traces of one machine that mean nothing on another, split so that this file does not contain them.
 const FOREIGN: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
@@ -29,11 +29,11 @@ const PROFILE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The endings of the names of texts.
+/// The endings of the names of text files.
 const TEXT_ENDINGS: &[&str] = &[".rs", ".md", ".toml", ".txt", ".json", ".csv"];
 const MAP_LINES_MAX: usize = 300;
 
-/// Returns the lines of `text` that hold a trace of one machine.
+/// Returns the lines of `text` with a trace of one machine.
 fn foreign_words(path: &str, text: &str) -> Vec<String> {
     let lines = text.lines().enumerate();
     lines
@@ -44,8 +44,8 @@ fn foreign_words(path: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the paths in backticks that are not there. A path is a plain name that ends with a slash, or one with a
-/// slash inside and the ending of a text.
+/// Returns the paths in backticks that do not exist. A path is a plain name that ends with a slash, or one with a slash
+/// inside and the ending of a text.
 fn gone_paths(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let is_path = |name: &&str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -74,7 +74,7 @@ fn map_faults(map: &str, expected: &[String]) -> Vec<String> {
     faults
 }
 
-/// Returns what the map must name: each crate, and each module of the library.
+/// Returns the names that the map needs: each crate, and each module of the library.
 fn mapped_paths() -> Vec<String> {
     let root = workspace();
     let list = |folder: &str| -> Vec<String> {
@@ -168,7 +168,7 @@ fn cargo_metadata() -> serde_json::Value {
         .lines()
         .find_map(|line| line.strip_prefix("host: "))
         .expect("a host");
-    // Only this host's packages are sure to be downloaded already.
+    // Only this host's packages are sure to be downloaded.
     let output = Command::new(env!("CARGO"))
         .args([
             "metadata",
@@ -211,7 +211,7 @@ fn the_map_names_what_is_there() {
 #[test]
 fn documents_name_what_is_there() {
     let root = workspace();
-    // The laboratory writes its pages itself, and speaks of its own folders.
+    // The laboratory writes its pages itself, and names its own folders.
     let documents = files(|path| path.ends_with(".md") && !path.starts_with("docs/lab/"));
     assert!(documents.len() >= 6, "{} documents found", documents.len());
     for (relative, path) in documents {
@@ -307,6 +307,6 @@ fn nothing_wants_a_newer_rust() {
         .find_map(|line| line.strip_prefix("rust-version = "));
     let own = own.expect("a stated Rust version").trim_matches('"');
     assert_eq!(too_new(&metadata, rust_version(own)), [""; 0]);
-    // Some package wants more than Rust 1.60: the check does see what is stated.
+    // Some package needs more than Rust 1.60, so the check does see the stated versions.
     assert!(!too_new(&metadata, (1, 60)).is_empty());
 }

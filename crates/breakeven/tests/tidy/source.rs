@@ -1,8 +1,8 @@
 //! Rust sources as the lints see them: the tree's files, with comments and literals blanked, and
 //! cut into tokens.
 //!
-//! It knows just enough of the language for that: nested comments, raw strings, characters against
-//! lifetimes. It does not parse, and it sees macro bodies as if they were code.
+//! It knows just enough of the language: nested comments, raw strings, characters against lifetimes. It does not parse,
+//! and it sees macro bodies as if they were code.
 
 use std::fs;
 use std::path::{Path, PathBuf};

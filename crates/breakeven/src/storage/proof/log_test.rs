@@ -1,10 +1,10 @@
 //! The reference log: the smallest store that uses all of record and superblock.
 //!
 //! A map from small keys to bytes, changed by transactions. The file `log` holds the superblocks and two regions, used
-//! alternately. `snapshots/G` holds the whole map as it was when generation G began. A transaction is its records and a
+//! alternately. `snapshots/G` holds the whole map at the start of generation G. A transaction is its records and a
 //! commit record that chains their checksums. Checkpoint: snapshot, new generation in the other region, superblock,
-//! give the old one back. It keeps the rules of `docs/format.md`, and each of them can be switched off to see the tests
-//! fail.
+//! give the old one back. It keeps the rules of `docs/format.md`, and each of them can be switched off to make the
+//! tests fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,12 +41,12 @@ pub type Content = BTreeMap<u16, Arc<[u8]>>;
 /// A new value for a key, or none.
 pub type Operation = (u16, Option<Arc<[u8]>>);
 
-/// How a log goes about its file; any log can be opened in any mode.
+/// The way in which a log uses its file; any log can be opened in any mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
     /// Through direct I/O: every write is padded to 512 bytes.
     pub is_direct: bool,
-    /// Old regions are not punched, as where punching is not supported.
+    /// Old regions are not punched, as on systems without punching.
     pub keeps_stale: bool,
     /// The file gets its full size at once instead of growing.
     pub is_preallocated: bool,
@@ -216,7 +216,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the whole state down and begins a new generation.
+    /// Writes the whole state and begins a new generation.
     pub fn checkpoint(&mut self) -> Result<()> {
         let old = self.checkpoint;
         let mut new = Checkpoint {
@@ -239,7 +239,7 @@ impl Log {
         Ok(())
     }
 
-    /// Gives back what only the older superblock points to.
+    /// Gives back the space that only the older superblock points to.
     fn free(&self, old: Checkpoint) -> Result<()> {
         self.storage.unlink(&old.snapshot_name())?;
         if !self.mode.keeps_stale {
@@ -490,8 +490,8 @@ fn recover(
             Some(Scanned::Record(record)) => record,
         };
         if let Some(gap_sequence) = gap_sequence {
-            // The log has ended; what is left can only prove that it should not have. That it is there
-            // at all is worth a word: the end is a torn one, if it is one.
+            // The log has ended, and the rest can only prove that it should not have. Its mere presence is worth a
+            // report: a torn end, if it is one.
             found.is_damaged = true;
             if record.label.kind == COMMIT && u64_at(record.body, 8) > gap_sequence {
                 let (expected, found) = ("the record synced here", "a gap before durable ones");

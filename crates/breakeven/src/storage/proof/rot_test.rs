@@ -1,7 +1,7 @@
 //! Records on a medium that lies: bits flipped, sectors stale, misplaced or zero.
 //!
-//! Nothing can bring back what such a medium lost. The proof shows that no read ever returns other bytes than were
-//! written at that place.
+//! Nothing can restore the data that such a medium lost. The proof shows that no read ever returns other bytes than
+//! were written at that place.
 
 use std::io::IoSlice;
 use std::sync::Arc;

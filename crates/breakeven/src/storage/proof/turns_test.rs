@@ -56,7 +56,7 @@ fn count(superblocks: &Superblocks) -> u64 {
 }
 
 impl Writer {
-    /// Takes a turn; returns the count it wrote, `None` if the other one has the turn.
+    /// Takes a turn; returns its count, `None` if the other process has the turn.
     fn turn(&mut self, mut begin: impl FnMut(u64)) -> Result<Option<u64>> {
         if !self.file.try_lock(0..1, LockKind::Exclusive)? {
             return Ok(None);
@@ -136,7 +136,7 @@ fn check_crash(crash: &crate::storage::simulated::Crash) -> std::result::Result<
     let disk = SimulatedDisk::from_image(&crash.image, 0);
     let found = start(&disk).map(|writer| count(&writer.superblocks));
     let mark = crash.mark.expect("a mark");
-    // Below an even mark the write may be lost, and one that the dead left unsynced with it.
+    // Below an even mark the write may be lost, together with one that the dead process left unsynced.
     let allowed = match mark % 2 {
         0 => (mark / 2).saturating_sub(1)..=mark / 2,
         _ => mark / 2..=mark / 2,
