@@ -17,11 +17,6 @@ const INTERVAL_SHARE: u64 = 32;
 /// with its own sync.
 const INTERVAL_BYTES_MIN: u64 = 64 << 10;
 
-/// The end of a segment is lost, half a record on average. So a disk grows by this part of it up to four least
-/// segments. With a 64th alone, 12 MB of half noise took 5 % more. The pages of a database are shorter than its
-/// segments by far, and long segments make its reserve larger.
-const DISK_SHARE: u64 = 16;
-
 /// A file that exceeds its due length by this part is much too long. Cleaning may hold as much beside it.
 const MUCH_SHARE: u64 = 4;
 
@@ -81,7 +76,7 @@ impl Goal {
     pub(super) fn of(live_bytes: u64, measure: &Measure, segment_bytes_min: u64) -> Goal {
         let options = &measure.options;
         let allowed_bytes = (live_bytes as f64 * options.space_amp.max(1.0)) as u64;
-        let segment_bytes = segment_bytes(allowed_bytes, segment_bytes_min, options.reserve);
+        let segment_bytes = segment_bytes(allowed_bytes, segment_bytes_min);
         let most = (options.checkpoint_bytes / 2).max(segment_bytes);
         let is_packed = options.space_amp < 1.0;
         let least_bytes = match options.reserve {
@@ -121,14 +116,8 @@ impl Goal {
 }
 
 /// Returns the length of a new segment in a file of `file_bytes`.
-pub(super) fn segment_bytes(file_bytes: u64, least: u64, reserve: Reserve) -> u64 {
-    let short = match reserve {
-        Reserve::All => (file_bytes / DISK_SHARE).min(4 * least),
-        Reserve::Share => 0,
-    };
-    let wanted = (file_bytes / SEGMENT_SHARE)
-        .max(short)
-        .min(SEGMENT_BYTES_MAX);
+pub(super) fn segment_bytes(file_bytes: u64, least: u64) -> u64 {
+    let wanted = (file_bytes / SEGMENT_SHARE).min(SEGMENT_BYTES_MAX);
     (wanted / least * least).max(least)
 }
 

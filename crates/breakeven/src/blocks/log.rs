@@ -664,7 +664,7 @@ impl Log {
     /// Returns the length of the next segment by which the file grows.
     pub(super) fn next_segment_bytes(&self) -> u64 {
         let end = self.segments.end(SEGMENTS_START);
-        segment_bytes(end, self.geometry.segment_bytes_min, self.geometry.reserve)
+        segment_bytes(end, self.geometry.segment_bytes_min)
     }
 
     fn limit_bytes(&self) -> u64 {

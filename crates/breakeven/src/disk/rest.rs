@@ -233,7 +233,7 @@ mod tests {
             let compacted = disk.stats().file_bytes;
             println!("{blocks} blocks: {rested} bytes at rest, {compacted} by compacting");
             // The room of a small disk that rests is two segments more.
-            let most = (1.15 * compacted as f64) as u64 + 2 * (16 << 10);
+            let most = (1.15 * compacted as f64) as u64 + 2 * (64 << 10);
             assert!(rested <= most, "{rested} bytes, at most {most}");
         }
     }
