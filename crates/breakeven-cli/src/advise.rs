@@ -281,7 +281,7 @@ fn page_bytes(typed: &Typed) -> (usize, Option<String>) {
     }
 }
 
-/// The best source of watts: declared idle and busy ones, else what this machine has.
+/// The best source of watts: declared idle and busy ones, else a source of this machine.
 pub fn choose_power(watts: Option<(f64, f64)>, machine: &Machine) -> Result<EnergyMeter> {
     let declared = watts.map(|(idle, busy)| DeclaredWatts {
         idle: Watts(idle),

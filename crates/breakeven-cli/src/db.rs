@@ -200,7 +200,7 @@ fn compact(database: &Path, codec: Option<&str>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Predicts the result of importing a database, unless it is stopped, from so many bytes of it. Nothing is written.
+/// Predicts the result of importing a database from some of its bytes, unless it is stopped. Nothing is written.
 pub fn foresee(source: &Path, bytes_max: u64, stop: &AtomicBool) -> Result<Foreseen> {
     let from = Named::new(source)?;
     let file = from.storage.open(&from.name, OpenOptions::read_only())?;

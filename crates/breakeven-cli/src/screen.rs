@@ -205,7 +205,7 @@ fn places(lines: &mut Vec<String>, report: &Report) {
     }
 }
 
-/// The metric of a place: over a link and before a cache somebody waits, whatever space is worth.
+/// The metric of a place: over a link and before a cache somebody waits, at any worth of space.
 fn metric<'r>(report: &'r Report, place: &str) -> &'r str {
     match (place, report.terms.prefer.as_str()) {
         (_, "energy") => "energy",

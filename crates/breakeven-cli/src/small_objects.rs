@@ -188,7 +188,7 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
     (can_be_named && (1..=250).contains(&key.len())).then_some(key)
 }
 
-/// Asks for the values of some keys; those that have gone meanwhile are left out.
+/// Asks for the values of some keys; keys that are gone by now are left out.
 fn values(client: &mut Client, keys: &[Vec<u8>]) -> Result<Vec<Sampled>> {
     let mut request = Vec::new();
     for key in keys {

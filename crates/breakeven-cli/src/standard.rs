@@ -149,7 +149,7 @@ pub fn tell(text: &str) {
     let _ = io::stderr().write_all((lines.join("\n") + "\n").as_bytes());
 }
 
-/// Prints an error under the program's name, in one line whatever names are in it.
+/// Prints an error under the program's name, in one line with any names.
 pub fn complain(text: impl fmt::Display) {
     tell(&printable(&format!("breakeven: {text}")));
 }

@@ -1,8 +1,8 @@
 //! The command line of zstd, translated into our options.
 //!
 //! Each option of zstd 1.5.7 has one of three fates. It does the same here, or does nothing and is documented so
-//! (`docs/streams-reference.md`), or is refused in a sentence that names its replacement. An argument that is no option
-//! of zstd's is left as it is. Under the name `zstd`, `zstdmt`, `unzstd`, `zstdcat`, `zcat` or `gzcat`, as by a
+//! (`docs/streams-reference.md`), or is refused in a sentence that names its replacement. An argument that is not an
+//! option of zstd's stays unchanged. Under the name `zstd`, `zstdmt`, `unzstd`, `zstdcat`, `zcat` or `gzcat`, as by a
 //! symbolic link, the program replaces zstd.
 
 use std::collections::VecDeque;
@@ -196,7 +196,7 @@ const PACK_ALONE: [&str; 7] = [
     "--strategy",
 ];
 
-/// Returns the arguments of a program in our options. Those of other commands stay as they are.
+/// Returns the arguments of a program in our options. Those of other commands stay unchanged.
 ///
 /// # Errors
 ///

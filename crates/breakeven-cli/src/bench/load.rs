@@ -105,7 +105,7 @@ struct Connection {
     output: Vec<u8>,
     sent: usize,
     waiting: VecDeque<Waiting>,
-    /// Keys that were not there and are to be stored.
+    /// Missing keys that will be stored.
     missed: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Shapes of load: the form of one request, and when requests are to be sent.
+//! Shapes of load: the form of one request, and the times of requests.
 
 use super::values::{Values, push_key};
 use breakeven_memcached::client::push_set;

@@ -664,7 +664,7 @@ fn look(
     Ok((found, classes))
 }
 
-/// Names what a frame holds.
+/// Names the content of a frame.
 fn kind(frame: &FoundFrame) -> &'static str {
     match (frame.kind, frame.content_bytes) {
         (Kind::Zstd, Some(bytes)) if frame.stored_bytes >= bytes => "store",

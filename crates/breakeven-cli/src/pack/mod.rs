@@ -138,7 +138,7 @@ fn container(is_mixed: bool) -> Container {
     }
 }
 
-/// Does what `info` does.
+/// Does the work of `info`.
 fn list(typed: &FileOptions, window_max: u64) -> Result<ExitCode> {
     info(&InfoOptions {
         paths: tree::paths(typed)?,

@@ -66,7 +66,7 @@ pub fn clean_up_at_signals() -> Result<()> {
 /// The capacity that a pipe gets, so that neither side wakes the other every 64 KiB.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Makes a pipe hold more. A file that is no pipe, or may not hold more, stays as it is.
+/// Makes a pipe hold more. A file that is not a pipe, or may not hold more, stays unchanged.
 fn widen(descriptor: &File) {
     if fcntl_getpipe_size(descriptor).is_ok_and(|bytes| bytes < PIPE_BYTES) {
         let _ = fcntl_setpipe_size(descriptor, PIPE_BYTES);
@@ -144,7 +144,7 @@ impl Source {
         })
     }
 
-    /// Returns how many bytes there are to be read, where it is a regular file.
+    /// Returns the number of bytes to read, if it is a regular file.
     pub fn bytes_ahead(&mut self) -> Option<u64> {
         let length = self.metadata.as_ref()?.len();
         let at = self.file.stream_position().ok()?;
@@ -638,7 +638,7 @@ impl Target {
     }
 
     /// Gives the complete file its own name, and the owner, mode and times of its source. It is synced before that, if
-    /// the source is to be removed. Returns the parts that its file system refused.
+    /// the source will be removed. Returns the parts that its file system refused.
     pub fn complete(mut self, source: Option<&Metadata>, syncs: bool) -> Result<Vec<Refusal>> {
         let Some(partial) = &self.partial else {
             closing::ask(&self.file).with_context(|| self.name.clone())?;

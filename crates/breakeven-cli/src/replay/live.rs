@@ -192,7 +192,7 @@ const FULL: char = '\u{2588}';
 const HALF: char = '\u{2592}';
 const EMPTY: char = '\u{2591}';
 
-/// A bar of so many letters, its parts from left to right.
+/// A bar of the given width, its parts from left to right.
 fn bar(width: usize, parts: &[(f64, char)]) -> String {
     let mut out = String::new();
     let (mut drawn, mut sum) = (0, 0.0);

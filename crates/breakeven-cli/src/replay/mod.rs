@@ -36,7 +36,7 @@ use run::Trial;
 /// Accesses that are made up unless their number is given.
 const ACCESSES: u64 = 500_000;
 
-/// A trace is held in memory; longer ones are to be cut.
+/// A trace is held in memory; cut longer ones.
 const TRACE_BYTES_MAX: u64 = 4 << 30;
 
 /// Fixed splits that the curves of the page go through. Each is run for every method, and again with the rule that a

@@ -201,7 +201,7 @@ fn fill_in(found: &mut PolicyReport, replayed: &Replayed, methods: &[Method]) {
         .map(|(saved, raw_only)| saved.map(|saved| (saved - stats.overhead_cost) / raw_only));
 }
 
-/// The name under which a policy is found, whichever form was typed.
+/// The name under which a policy is found, in any typed form.
 fn canonical(named: &NamedPolicy) -> String {
     match named.policy {
         Policy::Adaptive => ADAPTIVE.to_string(),

@@ -211,7 +211,7 @@ impl Sample {
         &self.groups
     }
 
-    /// Returns what is measured.
+    /// Returns the measured cells.
     pub fn cells(&self) -> &[Cell] {
         &self.cells
     }

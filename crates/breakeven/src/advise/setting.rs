@@ -61,7 +61,7 @@ impl Setting {
             .latency_for(random(CACHE_BLOCK_BYTES as u64, Direction::Read))
     }
 
-    /// Returns the seconds in which so many bytes are found and read.
+    /// Returns the seconds to find and read this many bytes.
     pub(super) fn random_read_seconds(&self, bytes: u64) -> f64 {
         let latency = self.medium.latency_for(random(bytes, Direction::Read));
         latency.mean

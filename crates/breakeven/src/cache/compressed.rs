@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 pub struct CompressedBlock {
     /// The method that made the form.
     pub method: Method,
-    /// Bytes of the block as it is.
+    /// Raw bytes of the block.
     pub raw_bytes: usize,
     /// The form, without a frame.
     pub bytes: Vec<u8>,

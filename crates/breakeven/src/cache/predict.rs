@@ -58,7 +58,7 @@ pub struct BlockKind {
     pub packed_per_raw: Vec<f64>,
 }
 
-/// A cache to be foreseen.
+/// A cache to predict.
 #[derive(Clone, Debug)]
 pub struct Prospect {
     /// Memory for blocks, compressed ones among them.

@@ -1,17 +1,17 @@
 //! One shard of the cache: raw and compressed blocks in one budget, by one policy, for one thread.
 //!
-//! New blocks are loaded in place into the small raw log, and a block that is asked for again moves to the main one. A
-//! block that leaves the raw logs is compressed or dropped, as the [`Arm`] in force says. A block that is hit twice
-//! while compressed becomes raw again. It keeps its compressed form, its twin, until that leaves on its own, so that
-//! taking it back costs nothing. The raw logs are S3-FIFO (SOSP 2023); the compressed log is FIFO with reinsertion as
-//! often as a form was of use. A [`Shadow`] chooses the arm.
+//! New blocks are loaded in place into the small raw log, and a block that is asked for again moves to the main one.
+//! The [`Arm`] in force decides whether a block that leaves the raw logs is compressed or dropped. A block that is hit
+//! twice while compressed becomes raw again. It keeps its compressed form, its twin, until that leaves on its own, so
+//! that compressing it again costs nothing. The raw logs are S3-FIFO (SOSP 2023). The compressed log is FIFO with one
+//! reinsertion for each use of a form. A [`Shadow`] chooses the arm.
 //!
 //! The budget is memory: slabs, entries, table, ghosts and shadow together never exceed it, loads in flight included.
 //! Only the [`Bench`], which a thread shares between shards, is on top. Empty bytes of a slab count like the others.
 //!
-//! Operations come in pieces, so that a wrapper can load, compress and restore while it does not hold the shard. A
-//! [`Reservation`] is filled and committed; a [`Handle`] says by its version whether its block is still the same. Keys
-//! are compared whole. How eviction works is in `evict.rs`.
+//! Operations come in pieces, so that a wrapper can load, compress and restore without holding the shard. A
+//! [`Reservation`] is filled and committed; a [`Handle`] shows by its version whether its block is still the same. Keys
+//! are compared whole. Eviction is in `evict.rs`.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -37,56 +37,57 @@ use crate::error::{Error, Result};
 use crate::units::{Estimate, Seconds};
 
 /// The share of measured access cost that trials of methods may take. `decide::Trials` weighs one more costly pick
-/// against its possible saving. Here every method encodes a sampled block, beside its normal handling.
+/// against its possible saving. Here every method encodes a sampled block, beside its normal handling. Here every
+/// method encodes a sampled block, beside its normal handling.
 const TRIAL_SHARE: f64 = 0.001;
-/// As many misses as it takes to fill the cache so many times may be counted on for trials.
+/// The future misses that trials may count on: those of filling the cache so many times.
 const FILLS_AHEAD: f64 = 8.0;
 /// Trials of methods before their cost is weighed.
 const FREE_TRIALS: u32 = 8;
-/// One key of so many is tried while the shadow is away.
+/// One key in so many is tried while there is no shadow.
 const TRIED_OF_ASLEEP: u64 = 64;
-/// The mean share of its bytes a block must be left with for the shadow to be worth having.
+/// The mean share of its bytes that a block may keep for the shadow to be worth its cost.
 const PACKED_MEAN_MAX: f64 = 0.95;
-/// Accesses after which the sampled share is thought over.
+/// Accesses after which the sampled share is reconsidered.
 const RETUNE_EVERY: u64 = 8192;
-/// Loads after which the size of blocks is known well enough to begin sampling.
+/// Loads after which the size of blocks is known well enough for sampling.
 const FIRST_LOADS: u64 = 64;
-/// Keys are sampled less where less than this part of them is affordable.
+/// The sampled share falls when less than this part of it is affordable.
 const THIN_BELOW: f64 = 0.8;
 /// The part of the budget that a wrapper's benches may take, at most.
 const BENCH_SHARE: u64 = 4;
-/// The assumed cost of a sampled access before one was timed.
+/// The assumed cost of a sampled access before the first one is timed.
 const SAMPLE_COST_GUESS: f64 = 400e-9;
-/// A sampled access that took more than so many usual ones counts as so many.
+/// The most that one sampled access counts, as a multiple of a usual one.
 const SAMPLE_OUTLIER: f64 = 4.0;
 
-/// How the pools are split and which method compresses.
+/// The split of the pools, and the choice of the method.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Policy {
     /// By the measured costs.
     #[default]
     Adaptive,
-    /// Nothing is compressed, and nothing is spent on finding out whether it should be.
+    /// Nothing is compressed, and nothing is spent on the question.
     RawOnly,
     /// Always the same.
     Static(Arm),
-    /// The share that holds this many times the bytes that are used, above 0, if the data shrink enough. It is for
-    /// users who know the data to be held, and not the cost of a miss. The first of the methods compresses. The next
-    /// one takes over when it has held too little while some three caches were filled.
+    /// The share that holds this many times the bytes in use, above 0, if the data shrink enough. It is for users who
+    /// know the data to be held, but not the cost of a miss. The first of the methods compresses. The next one takes
+    /// over when it has held too little for some three fillings of the cache.
     Expansion(f64),
 }
 
-/// The block that [`Cache::get_or_load`](super::Cache::get_or_load) shall load: its length, and the kind of its data.
+/// The block for [`Cache::get_or_load`](super::Cache::get_or_load) to load: its length, and the kind of its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockSpec {
     /// Bytes that the loader fills.
     pub raw_bytes: usize,
-    /// The caller's kind of data, by which costs are kept apart: 0 where there is one.
+    /// The caller's kind of data, by which costs are kept apart: 0 if there is one kind.
     pub class: u8,
 }
 
 impl From<usize> for BlockSpec {
-    /// A block of so many bytes, of the one kind there is.
+    /// A block of this many bytes, of the only kind.
     fn from(raw_bytes: usize) -> BlockSpec {
         BlockSpec {
             raw_bytes,
@@ -108,8 +109,8 @@ pub struct ShardOptions {
     pub policy: Policy,
     /// The cost of seconds. Default: time.
     pub prices: AccessPrices,
-    /// The share of the budget that the shadow may fill; up to twice as much where that is for few
-    /// keys. More of it narrows the errors of its estimates. Default 0.005.
+    /// The share of the budget that the shadow may fill, or up to twice as much for few keys. More of it narrows the
+    /// errors of its estimates. Default 0.005.
     pub shadow_memory_share: f64,
     /// The share of measured access cost that the shadow may take. Default 0.002.
     pub shadow_cost_share: f64,
@@ -148,7 +149,7 @@ impl ShardOptions {
 /// The counters of a shard, and the places of its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ShardStats {
-    /// Accesses that found a block as it is.
+    /// Accesses that found a raw block.
     pub raw_hits: u64,
     /// Accesses that restored a block from its compressed form.
     pub packed_hits: u64,
@@ -156,11 +157,11 @@ pub struct ShardStats {
     pub misses: u64,
     /// Blocks that were compressed, trials apart.
     pub compressed: u64,
-    /// Compressed forms that left without having been hit.
+    /// Compressed forms that left without a hit.
     pub wasted: u64,
     /// Blocks that left the raw pool while their compressed form was still there.
     pub twins: u64,
-    /// Blocks that did not shrink enough by the method they were compressed by.
+    /// Blocks that did not shrink enough by their method.
     pub incompressible: u64,
     /// Blocks of one byte repeated, kept without bytes.
     pub filled: u64,
@@ -183,13 +184,13 @@ pub struct ShardStats {
 }
 
 impl ShardStats {
-    /// Returns how many accesses there were.
+    /// Returns the number of accesses.
     #[inline]
     pub fn accesses(&self) -> u64 {
         self.raw_hits + self.packed_hits + self.misses
     }
 
-    /// Adds what another shard did.
+    /// Adds the counts of another shard.
     pub(super) fn add(&mut self, other: &ShardStats) {
         self.raw_hits += other.raw_hits;
         self.packed_hits += other.packed_hits;
@@ -209,7 +210,7 @@ impl ShardStats {
         self.moves += other.moves;
     }
 
-    /// Returns the price of everything that was measured; a raw hit counts nothing.
+    /// Returns the price of everything measured; a raw hit counts nothing.
     pub fn cost(&self) -> f64 {
         self.miss_cost + self.encode_cost + self.decode_cost + self.overhead_cost
     }
@@ -220,7 +221,7 @@ impl ShardStats {
 pub struct ShardMemory {
     /// The most that may be in use.
     pub budget_bytes: u64,
-    /// Bytes of slabs, used or not.
+    /// Bytes of slabs, in use or not.
     pub slab_bytes: u64,
     /// Bytes of entries, table, ghosts, shadow and lists, and the bytes that a wrapper charged.
     pub overhead_bytes: u64,
@@ -230,7 +231,7 @@ pub struct ShardMemory {
     pub packed_bytes: u64,
     /// Blocks held in any form.
     pub blocks: u64,
-    /// Bytes of these blocks as they are.
+    /// Raw bytes of these blocks.
     pub held_bytes: u64,
 }
 
@@ -252,13 +253,13 @@ impl ShardMemory {
     }
 
     /// Returns the expansion factor: raw bytes of the blocks held, over bytes in use. It is above 1 only where
-    /// compressing makes more of the memory than it is.
+    /// compressing makes the memory hold more than its size.
     pub fn expansion(&self) -> f64 {
         self.held_bytes as f64 / self.in_use_bytes().max(1) as f64
     }
 }
 
-/// A block that was found. It is good until the shard changes.
+/// A found block. The handle is valid until the shard changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     pub(super) entry: u32,
@@ -268,7 +269,7 @@ pub struct Handle {
 /// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The bytes as they are.
+    /// The raw bytes.
     Raw(Handle),
     /// A compressed form, to be restored.
     Packed(Handle),
@@ -294,23 +295,23 @@ pub struct Reservation {
     hash: u64,
     place: Place,
     frame: FillLoan,
-    /// All former bytes here are gone.
+    /// All earlier bytes here are gone.
     is_own: bool,
 }
 
 impl Reservation {
-    /// Returns the bytes to load the block into, zeros at first. Bytes that a loader leaves, as after a short read,
-    /// must not be another key's block.
+    /// Returns the bytes to load the block into, zeros at first. Bytes that a loader does not fill, as after a short
+    /// read, must not show another key's block.
     pub fn frame_mut(&mut self) -> &mut [u8] {
         if !self.is_own {
-            // Here and not where room is made, which others wait for.
+            // The fill is here and not where room is made, because others wait there.
             self.frame.fill(0);
             self.is_own = true;
         }
         &mut self.frame
     }
 
-    /// Loads a block that is there.
+    /// Loads a given block.
     fn copy(&mut self, block: &[u8]) {
         self.frame.copy_from_slice(block);
         self.is_own = true;
@@ -339,8 +340,8 @@ impl Reservation {
 /// assert!(shard.get(&7, &mut bench).is_some());
 /// # Ok::<(), breakeven::Error>(())
 /// ```
-// In this order: fields that hits write lie elsewhere, and counters come first. So the fields that a hit reads may stay
-// in several cores' caches.
+// The order is on purpose: fields that hits write lie elsewhere, and counters come first. So the fields that a hit
+// reads may stay in several cores' caches.
 #[repr(C)]
 pub struct Shard<K, S = KeyHasher> {
     pub(super) stats: ShardStats,
@@ -352,15 +353,14 @@ pub struct Shard<K, S = KeyHasher> {
     pub(super) small: Log,
     pub(super) main: Log,
     pub(super) packed: Log,
-    /// Segments that were to go while they were lent, with the log they came from.
+    /// Segments that were to go while they were lent, with their logs.
     pub(super) aside: Vec<(u32, Queue)>,
     ghosts: Ghosts,
-    // Large fields that are seldom used are in boxes: a shard is moved when it is made, by way of stacks that may be
-    // small.
+    // Large, seldom used fields are boxed: a new shard is moved through stacks that may be small.
     pub(super) costs: Box<Costs>,
-    /// None where the policy is fixed, and while no method can pay.
+    /// `None` where the policy is fixed, and while no method can pay.
     pub(super) shadow: Option<Box<Shadow>>,
-    /// The saving up to when the shadow was put away.
+    /// The saving until the shadow was last removed.
     past_gain: Box<Gain>,
     /// Classes on which methods were tried, one bit each.
     classes_tried: u8,
@@ -369,26 +369,26 @@ pub struct Shard<K, S = KeyHasher> {
     mean_block_bytes: f64,
     trials: u32,
     trial_cost: f64,
-    /// After how many accesses the sampled share is thought over next.
+    /// The number of accesses at which the sampled share is next reconsidered.
     retune_at: u64,
     pub(super) arm: Arm,
     pub(super) search: Search,
-    /// Where a factor is asked for in place of an arm.
+    /// Set where a factor is requested in place of an arm.
     expansion: Option<Expansion>,
     /// Segments that the budget leaves room for.
     pub(super) slabs_max: usize,
     reserved: usize,
-    /// Bytes of blocks as they are, in whatever form they are held.
+    /// Raw bytes of blocks, held in any form.
     held_bytes: u64,
     /// Bytes that a wrapper holds for its callers.
     pub(super) charged: Arc<AtomicU64>,
     /// Bytes of a wrapper's own lists.
     pub(super) list_bytes: u64,
-    /// Bytes of a wrapper's benches, and among how many shards they are divided.
+    /// Bytes of a wrapper's benches, and the number of shards that share them.
     pub(super) benches: (Arc<AtomicU64>, u64),
     /// The most bytes that a wrapper's guards may keep: whole slabs where blocks are lent, and charged bytes.
     pub(super) guard_bytes_max: u64,
-    /// The same, whatever the budget.
+    /// The same, for any budget.
     #[cfg(test)]
     slabs_held: Option<usize>,
     /// Memory for the list of a segment that leaves.
@@ -408,8 +408,7 @@ impl<K: Copy + Eq + Hash> Shard<K> {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
-    /// Makes an empty shard with this hasher, which should not be guessable where keys come from
-    /// others.
+    /// Makes an empty shard with this hasher, which should not be guessable if others choose the keys.
     ///
     /// # Errors
     ///
@@ -493,12 +492,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Returns a block's bytes; if it is not held, `load` fills its bytes, which are zeros before.
+    /// Returns a block's bytes; if it is not held, `load` fills its bytes, which are zeros at first.
     ///
     /// # Errors
     ///
-    /// The error of `load`; the block is not held then, nor if `load` panics. [`Error::Invalid`] for a block that there
-    /// is no memory for.
+    /// The error of `load`; the block is then not held, nor if `load` panics. [`Error::Invalid`] for a block without
+    /// enough memory.
     pub fn get_or_load<'a>(
         &'a mut self,
         key: K,
@@ -538,7 +537,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         Ok(self.bytes(handle).expect("a block just committed"))
     }
 
-    /// Puts a block in, in place of the block under its key; returns whether it is held.
+    /// Puts in a block, in place of the one under its key; returns whether it is held.
     pub fn insert(&mut self, key: K, bytes: &[u8], class: u8, bench: &mut Bench) -> bool {
         self.remove(&key);
         let Some(mut reservation) = self.reserve(key, bytes.len(), class, bench) else {
@@ -555,7 +554,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.remove_hashed(self.hasher.hash_one(key), key)
     }
 
-    /// Takes a block out whose key has this hash.
+    /// Takes out a block whose key has this hash.
     pub(super) fn remove_hashed(&mut self, hash: u64, key: &K) -> bool {
         let Some(number) = self.find(hash, key) else {
             return false;
@@ -600,15 +599,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Returns the bytes of a raw block; `None` if it is not the same any more.
+    /// Returns the bytes of a raw block; `None` if it is no longer the same.
     pub fn bytes(&self, handle: Handle) -> Option<&[u8]> {
         let entry = self.entries.find(handle.entry, handle.version)?;
         let is_raw = entry.raw.is_some();
         is_raw.then(|| self.segments.bytes(entry.raw, entry.raw_bytes as usize))
     }
 
-    /// Restores a block that was found compressed into the bench, and at its second hit puts it into the
-    /// raw pool too.
+    /// Restores a compressed block into the bench, and at its second hit puts it into the raw pool too.
     pub fn restore(&mut self, handle: Handle, bench: &mut Bench) -> Restored {
         let Some(entry) = self.entries.find(handle.entry, handle.version) else {
             return Restored::Lost;
@@ -617,7 +615,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             return Restored::Raw(handle);
         }
         let restoring = self.begin_restore(handle, bench);
-        // Out of the bench, which may have to make room for it.
+        // It is taken out of the bench, which may have to make room for it.
         let (block, ran) = restoring.run_on_bench(bench);
         self.end_restore(restoring, &block, &ran, bench);
         bench.put_restored(block);
@@ -627,7 +625,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Makes room for a block that is to be loaded; none if it can not be kept.
+    /// Makes room for a block to be loaded; `None` if it cannot be kept.
     pub fn reserve(
         &mut self,
         key: K,
@@ -648,7 +646,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             entry,
             hash,
             place,
-            // From here on its segment stays where it is.
+            // From here on its segment stays in place.
             frame: self.segments.lend_to_fill(place, raw_bytes),
             is_own: false,
         };
@@ -659,7 +657,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         None
     }
 
-    /// Gives room back that was not needed.
+    /// Gives back unused room.
     pub fn abandon(&mut self, reservation: Reservation) {
         let Reservation {
             entry,
@@ -672,8 +670,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.end_entry(entry);
     }
 
-    /// Makes an entry that is not known yet, and room for it in the table; returns its key's hash and
-    /// its number.
+    /// Makes an entry that is not yet known, and room for it in the table; returns its key's hash and its number.
     pub(super) fn begin_entry(&mut self, key: K, raw_bytes: usize, class: u8) -> (u64, u32) {
         let hash = self.hasher.hash_one(key);
         let number = self.entries.add(key, raw_bytes as u32, class);
@@ -682,7 +679,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let of = |number: &u32| hasher.hash_one(entries.at(*number).key);
         self.table.reserve(self.reserved, of);
         if self.entries.count() > self.ghosts.capacity() {
-            // Ghosts of the smaller table cannot be moved: they do not know their hash.
+            // Ghosts of the smaller table cannot be moved, because they do not contain their hash.
             self.ghosts = Ghosts::new(2 * self.entries.count().next_power_of_two());
         }
         (hash, number)
@@ -710,7 +707,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         time: Option<&MissTime>,
         bench: &mut Bench,
     ) -> Handle {
-        // A loader that never asked for the frame has a block of zeros.
+        // A loader that never took the frame has a block of zeros.
         reservation.frame_mut();
         let Reservation {
             entry: number,
@@ -754,7 +751,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     ///
     /// # Cost
     ///
-    /// Ghosts and shadow start anew.
+    /// Ghosts and shadow start again.
     pub fn set_budget(&mut self, bytes: u64, bench: &mut Bench) {
         self.options.budget_bytes = bytes;
         self.divide_budget();
@@ -774,7 +771,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
             .map_or_else(Vec::new, |it| it.forecast())
     }
 
-    /// Returns what was done so far.
+    /// Returns the counters so far.
     pub fn stats(&self) -> &ShardStats {
         &self.stats
     }
@@ -785,9 +782,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
     }
 
     /// Returns the saving of compression against raw-only, with its 95 % interval, and raw-only's cost, in the unit of
-    /// the prices. None where the shadow saw too little. The saving is raw-only's cost, as the shadow finds it, less
-    /// the spending. That includes changes of the arm, pools that fill and forms made again, but not the cost of
-    /// finding out.
+    /// the prices. `None` where the shadow saw too little. The saving is raw-only's cost, by the shadow's estimate,
+    /// less the spending. The spending includes changes of the arm, filling pools and forms made again, but not the
+    /// overhead.
     pub fn gain(&self) -> Option<(Estimate, f64)> {
         let gain = self.shadow.as_ref().map_or(*self.past_gain, |it| it.gain());
         gain.estimate()
@@ -819,7 +816,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.table.find(hash, is_it).copied()
     }
 
-    /// Returns an entry, as the table came upon it, so that it need not be looked up by its number.
+    /// Returns an entry directly from the table, so that it need not be looked up by its number.
     #[inline(always)]
     pub(super) fn find_entry(&self, hash: u64, key: &K) -> Option<&Entry<K>> {
         let mut found = None;
@@ -847,7 +844,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Says in which queue a key begins that is not held.
+    /// Returns the queue for a key that is not held.
     pub(super) fn queue_for(&self, hash: u64) -> Queue {
         match self
             .ghosts
@@ -859,12 +856,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Says whether so many were dropped since a block that it was dropped too early.
+    /// Returns whether a block was dropped too early, by the number of drops since.
     fn is_young(&self, age: u64) -> bool {
         age as f64 <= GHOSTS_SHARE * self.table.len() as f64
     }
 
-    /// Gives an entry what is remembered of its key, and says in which queue it begins.
+    /// Gives an entry the memory of its key, and returns the queue that it begins in.
     pub(super) fn recall(&mut self, hash: u64, number: u32) -> Queue {
         let Some((memory, age)) = self.ghosts.take(hash) else {
             return Queue::Small;
@@ -940,7 +937,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Books what restoring took of a form that may be another by now.
+    /// Books the cost of restoring a form that may have been replaced by now.
     pub(super) fn book_decode(
         &mut self,
         of: (u8, u8),
@@ -956,7 +953,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Says whether the shadow samples a key.
+    /// Returns whether the shadow samples a key.
     #[inline(always)]
     pub(super) fn is_sampled(&self, hash: u64) -> bool {
         self.shadow.as_ref().is_some_and(|it| it.wants(hash))
@@ -1005,8 +1002,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let (costs, mut has_moved) = (&self.costs, false);
         let time = bench.time_shadow(|| has_moved = shadow.access(sample, &actual, costs));
         if let Some(time) = time {
-            // It is elapsed time, for the processor clock takes as long as a sample. One in which the thread was not
-            // running must not pass for ten thousand.
+            // The cost is elapsed time, because the processor clock takes as long as a sample. A sample in which the
+            // thread was not running must not count as ten thousand.
             let cost = self.costs.core(time).min(SAMPLE_OUTLIER * self.sample_cost);
             self.sample_cost += (cost - self.sample_cost) / 64.0;
         }
@@ -1021,7 +1018,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Moves the split towards the expansion factor, if one is asked for.
+    /// Moves the split towards the expansion factor, if one is requested.
     pub(super) fn expand(&mut self) {
         let Some(expansion) = &mut self.expansion else {
             return;
@@ -1043,8 +1040,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         self.stats.moves += u64::from(self.arm.method != before.method);
     }
 
-    /// Says whether any method shrinks the loaded blocks, and restores them in less than the time of a miss. Otherwise
-    /// no arm can be better than raw-only.
+    /// Returns whether any method shrinks the loaded blocks, and restores them in less than the time of a miss.
+    /// Otherwise no arm can beat raw-only.
     fn can_pay(&self) -> bool {
         let tried = (0..CLASS_COUNT as u8).filter(|class| self.classes_tried & 1 << class != 0);
         tried.into_iter().any(|class| {
@@ -1062,7 +1059,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Puts the shadow away, with its memory, while nothing can pay, and takes it out again.
+    /// Removes the shadow, with its memory, while nothing can pay, and makes one again after that.
     fn wake_or_sleep(&mut self) {
         let is_asleep = self.shadow.is_none();
         let can_pay = self.can_pay();
@@ -1075,7 +1072,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Decides again whether the shadow is worth its cost, and which share of the keys it can afford.
+    /// Decides again whether the shadow is worth its cost, and its affordable share of the keys.
     #[cold]
     fn retune(&mut self) {
         if self.options.policy != Policy::Adaptive {
@@ -1100,14 +1097,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Finds out what the methods make of a sampled block, if that can be afforded.
+    /// Tries the methods on a sampled block, if that can be afforded.
     fn try_methods(&mut self, hash: u64, number: u32, bench: &mut Bench) {
         let is_sampled = match &self.shadow {
             Some(shadow) => shadow.wants(hash),
             None => hash.is_multiple_of(TRIED_OF_ASLEEP),
         };
         let is_free = self.trials < FREE_TRIALS;
-        // Misses to come are taken for granted: what is known early is used longest.
+        // Future misses are assumed, because early knowledge is used longest.
         let blocks = self.options.budget_bytes as f64 / self.mean_block_bytes.max(1.0);
         let ahead = FILLS_AHEAD * blocks * self.costs.miss();
         let affordable = TRIAL_SHARE * self.stats.cost().max(ahead);
@@ -1119,7 +1116,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         let block = self.segments.bytes(entry.raw, entry.raw_bytes as usize);
         for (index, &method) in self.options.methods.iter().enumerate() {
             let index = index as u8;
-            // Where restoring takes longer than a miss, nothing it makes of a block can pay.
+            // Where restoring takes longer than a miss, no result of it can pay.
             let decode = self.costs.per_byte(entry.class, index).decode * block.len() as f64;
             let shadow = self.shadow.as_ref();
             let is_unknown = shadow.is_none_or(|shadow| shadow.is_unknown(hash, index) || is_free);
@@ -1150,7 +1147,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Tells the shadow what a ghost remembered of a block that was loaded again, so that it takes no trial.
+    /// Gives the shadow the memory of a ghost whose block was loaded again, so that it needs no trial.
     fn tell_recalled(&mut self, hash: u64, number: u32) {
         let Some(shadow) = self.shadow.as_mut().filter(|it| it.wants(hash)) else {
             return;
@@ -1166,7 +1163,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Tells the shadow what a method made of a block.
+    /// Gives the shadow a method's result on a block.
     pub(super) fn learn(&mut self, number: u32, method: u8, packed_bytes: Option<u32>) {
         let Some(shadow) = &mut self.shadow else {
             return;
@@ -1177,7 +1174,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         }
     }
 
-    /// Sets apart what ghosts and shadow may take of the budget.
+    /// Sets apart the budget of ghosts and shadow.
     fn divide_budget(&mut self) {
         self.ghosts = Ghosts::new(0);
         self.put_shadow_away();
@@ -1204,13 +1201,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         heap as u64 + self.list_bytes + self.charged.load(Ordering::Relaxed)
     }
 
-    /// Says whether all victims are compressed while the compressed share has room. They are where an arm is fixed, and
-    /// where one was begun at so little risk.
+    /// Returns whether all victims are compressed while the compressed share has room. They are with a fixed arm, and
+    /// with one that began at such low risk.
     pub(super) fn fills(&self) -> bool {
         self.shadow.as_ref().is_none_or(|it| it.fills())
     }
 
-    /// Works out how many slabs the rest of the memory leaves.
+    /// Computes the number of slabs in the rest of the memory.
     pub(super) fn limit_slabs(&mut self) {
         let slab_bytes = self.segments.slab_bytes() as u64;
         let budget_bytes = self.options.budget_bytes;
@@ -1223,12 +1220,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Shard<K, S> {
         if slabs_max != self.slabs_max {
             self.slabs_max = slabs_max;
             let arena = self.segments.arena();
-            // Memory that is locked stays; the slabs are not used all the same.
+            // Locked memory stays, but the slabs are not used.
             let _ = arena.set_budget(slabs_max as u64 * slab_bytes);
         }
     }
 
-    /// Gives the shard so many slabs, without regard to its budget and its heap.
+    /// Gives the shard this many slabs, without regard to its budget and its heap.
     #[cfg(test)]
     pub(crate) fn hold_slabs(&mut self, count: usize) {
         self.slabs_held = Some(count);
@@ -1257,7 +1254,7 @@ mod tests {
 
     const BLOCK: usize = 4096;
 
-    /// A shard of 4 MiB and a bench of methods that shrink blocks so.
+    /// A shard of 4 MiB and a bench of methods with these ratios.
     fn shard(policy: Policy, ratios: [f64; 2]) -> (Shard<u64>, Bench) {
         let methods = ["lz4:1", "zstd:1"].map(|name| name.parse().expect("a method"));
         let recorded = |(method, ratio)| RecordedMethod {
@@ -1293,8 +1290,8 @@ mod tests {
         }
     }
 
-    /// Neither the frame of a kept block, nor memory for one that is too large, nor room that nobody wrote to shows its
-    /// former contents.
+    /// Neither the frame of a kept block, nor memory for one that is too large, nor unwritten room shows earlier
+    /// contents.
     #[test]
     fn what_a_loader_leaves_is_zero() {
         let (mut shard, mut bench) = shard(Policy::RawOnly, [1.0, 1.0]);
@@ -1353,7 +1350,7 @@ mod tests {
         assert!(packed > 600 && blocks > 1400);
     }
 
-    /// The shadow forgot what it knew, and no trial can be afforded.
+    /// The shadow lost its knowledge, and no trial can be afforded.
     #[test]
     fn the_shadow_learns_from_ghosts() {
         let (mut shard, mut bench) = shard(Policy::Adaptive, [1.0, 4.0]);

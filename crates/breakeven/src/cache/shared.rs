@@ -1,16 +1,16 @@
 //! The cache for many threads: a thin wrapper over [`Shard`]s.
 //!
-//! Keys are spread over shards by their hash. Each shard is behind a lock that is held to look up, to make room and to
-//! put in. It is never held while a loader runs or a requested block is restored. Hits of hot raw blocks, which change
-//! nothing, share it ([`Lanes`]). A key is loaded once at a time. A thread that asks for it meanwhile waits for that
-//! load and gets its result, its error or its panic too ([`Turn`]). A load that was overtaken by an insertion or a
-//! removal of its key is not kept, so no older bytes come back. Blocks are handed out as [`BlockGuard`]s.
+//! Keys are spread over shards by their hash. Each shard is behind a lock, held to look up, to make room and to put in.
+//! No loader runs under it, and no requested block is restored under it. Hits of hot raw blocks, which change nothing,
+//! share it ([`Lanes`]). A key is loaded once at a time. A thread that asks for the same key waits for that load and
+//! gets its result, its error or its panic too ([`Turn`]). A load is not kept if its key was put in or removed after
+//! its start, so no older bytes come back. Blocks are handed out as [`BlockGuard`]s.
 //!
 //! The budget is divided evenly. It covers the contents of the shards, loads in flight, the bytes of guards outside the
-//! slabs, and the codecs' memory up to a quarter of it. After the budget was lowered, only slabs that guards pin stay
+//! slabs, and the codecs' memory up to a quarter of it. After a cut of the budget, only slabs pinned by guards stay
 //! above it.
 //!
-//! A thread that has to make room compresses victims, one at a time and without the lock. A segment may leave under the
+//! A thread that has to make room compresses victims one at a time, without the lock. A segment may leave under the
 //! lock only where the budget or a list changes its size. Not here: threads of its own.
 #![deny(unsafe_code)]
 
@@ -39,12 +39,12 @@ use crate::codec::Method;
 use crate::error::{Error, Result};
 use crate::pool::message_of;
 
-/// The least budget for which one shard more is made.
+/// The least budget for each further shard.
 const SHARD_BYTES_MIN: u64 = 16 << 20;
 /// Shards for each processor.
 const SHARDS_PER_PROCESSOR: usize = 4;
 const SHARDS_MAX: usize = 1024;
-/// Slabs that guards may hold of each shard, if nothing else was said.
+/// Slabs that guards may hold of each shard by default.
 const GUARD_SLABS_MIN: u64 = 8;
 /// The bytes of a load in flight beside its frame.
 pub(super) const TURN_BYTES: u64 = 256;
@@ -54,22 +54,21 @@ pub(super) const TURN_BYTES: u64 = 256;
 pub struct CacheOptions {
     /// The most bytes of memory. Default 64 MiB.
     pub budget_bytes: u64,
-    /// Bytes of a usual block, by which slabs are sized: blocks of up to four times as many bytes are
-    /// sure to be kept. Default 8 KiB.
+    /// Bytes of a usual block, which set the slab size: blocks of up to four times as many bytes are sure to be kept.
+    /// Default 8 KiB.
     pub block_bytes: usize,
-    /// Shards, rounded up to a power of two. None for one in 16 MiB of the budget, at most four for each processor,
-    /// rounded down, and so few that guards have eight slabs of each. More shards get in each other's way less, and
-    /// know less each. Default none.
+    /// Shards, rounded up to a power of two. `None` for one in 16 MiB of the budget, at most four for each processor,
+    /// rounded down, and few enough that guards have eight slabs of each. More shards disturb each other less, and know
+    /// less each. Default none.
     pub shard_count: Option<usize>,
     /// Methods that may compress, at most 4. Default lz4:1 and zstd:1.
     pub methods: Vec<Method>,
-    /// How raw and compressed blocks share the memory. Default adaptive.
+    /// The split of the memory between raw and compressed blocks. Default adaptive.
     pub policy: Policy,
     /// The cost of seconds. Default: time.
     pub prices: AccessPrices,
-    /// The most bytes that guards may keep from being used for anything else, whole slabs for blocks
-    /// that lie in the cache. Each shard has an even part of it. None for a quarter of the budget, or
-    /// eight slabs of each shard if these are more. Default none.
+    /// The most bytes that guards may pin, with whole slabs for blocks in the cache. Each shard has an even part of it.
+    /// None for a quarter of the budget, or eight slabs of each shard if these are more. Default none.
     pub pinned_bytes_max: Option<u64>,
 }
 
@@ -95,7 +94,7 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// Returns how many shards there are on a machine of so many processors, and the usual size of one.
+    /// Returns the number of shards on a machine with these processors, and the usual size of one.
     ///
     /// # Errors
     ///
@@ -131,7 +130,7 @@ impl CacheOptions {
     }
 }
 
-/// Returns what guards may hold of a shard.
+/// Returns the bytes that guards may hold of a shard.
 pub(super) fn guard_bytes_max(asked: Option<u64>, shard: &ShardOptions) -> u64 {
     let usual = || (shard.budget_bytes / 4).max(GUARD_SLABS_MIN * shard.slab_bytes as u64);
     asked.unwrap_or_else(usual)
@@ -144,13 +143,13 @@ pub struct CacheStats {
     pub shards: ShardStats,
     /// Where their bytes are.
     pub memory: ShardMemory,
-    /// Accesses that waited for somebody else's load.
+    /// Accesses that waited for another thread's load.
     pub waits: u64,
-    /// Loads that were not kept because the block was put in or removed meanwhile.
+    /// Loads that were not kept because the block was put in or removed during the load.
     pub overtaken: u64,
     /// Loads that failed or panicked.
     pub failed: u64,
-    /// Accesses that found a block that was changed and is not written yet.
+    /// Accesses that found a changed block that is not yet written.
     pub dirty_hits: u64,
     /// Bytes of such blocks; they count as overhead of the shards.
     pub dirty_bytes: u64,
@@ -160,7 +159,7 @@ pub struct CacheStats {
     pub write_failures: u64,
 }
 
-/// A cache for blocks under keys, which may be shared between threads.
+/// A cache for blocks under keys, to be shared between threads.
 ///
 /// # Cost
 ///
@@ -169,8 +168,8 @@ pub struct CacheStats {
 ///
 /// # Panics
 ///
-/// Where hashing or comparing a key panics. From then on any call for a key of the same shard panics, unless it was
-/// about to be a hit of a raw block. Changed blocks there are still written when the cache is dropped.
+/// If hashing or comparing a key panics. From then on any call for a key of the same shard panics, except for a hit of
+/// a raw block. Its changed blocks are still written when the cache is dropped.
 ///
 /// # Example
 ///
@@ -195,7 +194,7 @@ pub struct Cache<K: Copy + Eq + Hash, S: BuildHasher + Clone = KeyHasher> {
     resizing: Mutex<()>,
     /// The bytes that guards may hold of each shard, if the options gave them.
     guard_bytes_max: Option<u64>,
-    /// None where blocks are not changed in the cache.
+    /// `None` if blocks are not changed in the cache.
     pub(super) write: Option<Hook<K>>,
 }
 
@@ -205,21 +204,21 @@ pub(super) struct Slot<K, S> {
     state: Lanes<State<K, S>>,
 }
 
-/// The shard first, for the sake of its counters.
+/// The shard comes first, for the sake of its counters.
 #[repr(C)]
 pub(super) struct State<K, S> {
     pub(super) shard: Shard<K, S>,
-    /// The clock for the shadow's time: a bench whose codecs are not used and so have no memory.
+    /// The clock for the shadow's time: a bench whose codecs are unused and so have no memory.
     pub(super) timer: Alone<Bench>,
-    /// Loads in flight that nothing overtook.
+    /// Loads in flight that are still valid.
     pub(super) turns: HashMap<K, Arc<Turn>, S>,
     pub(super) charged: Arc<AtomicU64>,
     /// Blocks that are being changed or written.
     pub(super) claims: HashMap<K, Arc<Turn>, S>,
-    /// Blocks that are not written yet; none of them is in the shard.
+    /// Blocks that are not yet written; none of them is in the shard.
     pub(super) dirty: HashMap<K, Dirty, S>,
     pub(super) dirty_bytes: u64,
-    /// Keys of dirty blocks, each once, in the order in which they are to be written.
+    /// Keys of dirty blocks, each once, in the order of their writing.
     pub(super) order: VecDeque<K>,
     pub(super) stats: SlotStats,
 }
@@ -242,11 +241,11 @@ enum Found {
     Absent,
 }
 
-/// Where a block is loaded to.
+/// The place that a block is loaded to.
 enum Room {
     /// A frame in the cache.
     Frame(Reservation),
-    /// The cache does not keep it.
+    /// Memory outside the cache, which does not keep the block.
     Own(OwnBlock),
 }
 
@@ -266,8 +265,7 @@ impl<K: Copy + Eq + Hash> Cache<K> {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
-    /// Makes an empty cache with this hasher, which should not be guessable where keys come from
-    /// others.
+    /// Makes an empty cache with this hasher, which should not be guessable if others choose the keys.
     ///
     /// # Errors
     ///
@@ -313,10 +311,10 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// # Errors
     ///
     /// [`Error::Limit`] if guards hold as much as the options allow.
-    // Always inline, as all parts of a raw hit. The other paths put their result together again, so that a guard stays
-    // in registers. Returned by way of memory, it is copied 16 bytes at once after it was written by eight. That copy
-    // waits for all earlier work, even for the cache misses of the last block's reader. A byte anywhere of a page took
-    // 137 ns in place of 94.
+    // Always inline, like all parts of a raw hit. The other paths assemble their result again, so that a guard stays in
+    // registers. Returned through memory, it is copied 16 bytes at once after it was written by eight. That copy waits
+    // for all earlier work, even for the cache misses of the last block's reader. A byte anywhere of a page took 137 ns
+    // in place of 94.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<Option<BlockGuard>> {
         let hash = self.hasher.hash_one(key);
@@ -345,26 +343,26 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         }
     }
 
-    /// Returns a block; if it is not held, `load` fills its bytes. `block` is its length, or a [`BlockSpec`]
-    /// where the caller tells kinds of data apart.
+    /// Returns a block; if it is not held, `load` fills its bytes. `block` is its length, or a [`BlockSpec`] if the
+    /// caller distinguishes kinds of data.
     ///
-    /// The bytes are zeros before, and those the loader leaves, as after a short read, stay zeros. A block that is
-    /// held, or is being loaded by somebody else, comes in the length it has, whatever `block` says.
+    /// The bytes are zeros at first, and those that the loader does not fill, as after a short read, stay zeros. A
+    /// block that is held, or that another thread is loading, has its own length, and `block` is ignored.
     ///
     /// One thread loads a key at a time; the others that ask for it wait. The loader holds no lock and may use the
-    /// cache. An insertion or removal under the key while it runs makes its block one that is handed out and not kept.
-    /// Those who waited ask again at once.
+    /// cache. If its key is put in or removed during the load, the loaded block is handed out and not kept. The waiting
+    /// threads then ask again at once.
     ///
     /// # Errors
     ///
-    /// The loader's error, for all who wait for it then; for these [`Error::Panicked`] if it panicked. [`Error::Limit`]
-    /// as [`Cache::get`], and for a block that is not kept and larger than guards may hold. [`Error::Invalid`] if
-    /// waiting for a load of the key would never end, because that load waits for this thread, directly or by way of
-    /// others. Threads that a loader starts and waits for itself are not seen.
+    /// The loader's error, for all threads that wait for it as well; these get [`Error::Panicked`] if it panicked.
+    /// [`Error::Limit`] as [`Cache::get`], and for a block that is not kept and larger than guards may hold.
+    /// [`Error::Invalid`] if waiting for a load of the key would never end, because that load waits for this thread,
+    /// directly or through others. Threads that a loader starts and waits for itself are not detected.
     ///
     /// # Panics
     ///
-    /// If `load` does, which leaves no block.
+    /// If `load` does; no block is then held.
     #[inline(always)]
     pub fn get_or_load(
         &self,
@@ -415,7 +413,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                     _ => state.leaving_for(hash, block.raw_bytes),
                 };
                 if let Some(leaving) = leaving {
-                    // Others may have loaded the block meanwhile.
+                    // Others may have loaded the block by now.
                     state = self.benches.with(|bench| slot.leave(state, leaving, bench));
                     segments_left -= 1;
                     continue;
@@ -434,12 +432,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         }
     }
 
-    /// Puts in a block that is in the store already, in place of the block under its key; returns whether it is held.
-    /// Where that is dirty the new one is too, so that the last insertion is also the last write.
+    /// Puts in a block that is already in the store, in place of the block under its key; returns whether it is held.
+    /// If the old one is dirty, the new one is too, so that the last insertion is also the last write.
     ///
     /// # Errors
     ///
-    /// None but in a cache that writes back: there as [`Cache::get_mut`].
+    /// None, except in a cache that writes back: there as [`Cache::get_mut`].
     pub fn insert(&self, key: K, bytes: &[u8], class: u8) -> Result<bool> {
         if self.write.is_some() {
             return self.insert_claimed(key, bytes, class);
@@ -454,7 +452,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     /// # Errors
     ///
     /// None except in a cache that writes back. There it is the hook's error, and the block stays, until it can be
-    /// written or is given up by [`Cache::forget`].
+    /// written or [`Cache::forget`] gives it up.
     pub fn remove(&self, key: &K) -> Result<bool> {
         if self.write.is_some() {
             return self.remove_claimed(key);
@@ -465,8 +463,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     }
 
     /// Changes the budget at once: blocks over it are compressed or dropped. Pinned slabs stay until their guards are
-    /// gone and their shard makes room again. Dirty blocks stay until they are written, which is tried at once where
-    /// they are too many for it.
+    /// gone and their shard makes room again. Dirty blocks stay until they are written, which is tried at once if they
+    /// exceed the new budget.
     ///
     /// # Errors
     ///
@@ -474,7 +472,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     ///
     /// # Cost
     ///
-    /// Ghosts and shadows start anew.
+    /// Ghosts and shadows start again.
     pub fn set_budget(&self, bytes: u64) -> Result<()> {
         let each = bytes / self.slots.len() as u64;
         let mut is_dirty = false;
@@ -485,7 +483,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
                 .with(|bench| state.shard.set_budget(each, bench));
             state.shard.guard_bytes_max =
                 guard_bytes_max(self.guard_bytes_max, &state.shard.options);
-            // Loans were counted by the old cap.
+            // Loans were counted under the old cap.
             state.shard.segments.count_lent();
             is_dirty |= state.has_too_many_dirty();
         }
@@ -496,7 +494,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         }
     }
 
-    /// Returns what was done so far and where the bytes are. Shards are asked one after another.
+    /// Returns the counters so far, and the bytes by place. Shards are read one after another.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats::default();
         for slot in &self.slots {
@@ -515,14 +513,14 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     }
 
     pub(super) fn slot(&self, hash: u64) -> &Slot<K, S> {
-        // Not the bits by which ghosts, tables and the shadow's groups find their place. They are mixed, for hashers
-        // that leave them as they are in the key.
+        // These are not the bits by which ghosts, tables and the shadow's groups find their places. They are mixed, for
+        // hashers that return the key unchanged.
         let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let index = (mixed >> 32) as usize & (self.slots.len() - 1);
         &self.slots[index]
     }
 
-    /// Takes the lock of a shard that has room for a block of this key, or at least was made some.
+    /// Takes the lock of a shard that has room for a block of this key, or at least made some.
     pub(super) fn lock_with_room(&self, hash: u64, bytes: usize) -> Guard<'_, State<K, S>> {
         let slot = self.slot(hash);
         let mut state = slot.lock();
@@ -548,7 +546,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
             .with(|bench| state.shard.insert(key, bytes, class, bench))
     }
 
-    /// Restores a block that was just found compressed, without the lock; none if it was damaged.
+    /// Restores a compressed block without the lock; `None` if it was damaged.
     fn restore<'a>(
         &'a self,
         slot: &'a Slot<K, S>,
@@ -574,7 +572,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         })
     }
 
-    /// Makes room for a block that is to be loaded, and charges its turn.
+    /// Makes room for a block to be loaded, and charges its turn.
     fn make_room(
         &self,
         state: &mut State<K, S>,
@@ -595,7 +593,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         })
     }
 
-    /// Loads a block as the one whose turn it is.
+    /// Loads a block as the holder of its turn.
     fn load<'a>(
         &'a self,
         slot: &'a Slot<K, S>,
@@ -635,7 +633,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     }
 }
 
-/// Reports to all who waited, and to its own thread, that a load failed.
+/// Reports a failed load to all waiting threads, and to its own.
 fn fail(ending: &Ending, fault: Loaded) -> Result<BlockGuard> {
     let tell = |error: &Error| ending.turn.end(End::Failed(Arc::new(error.duplicate())));
     match fault {
@@ -702,12 +700,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Slot<K, S> {
         self.state.lock_even_poisoned()
     }
 
-    /// Says whether somebody panicked under the lock; who holds it gets an answer that stays.
+    /// Returns whether a thread panicked under the lock; for its holder the answer does not change.
     pub(super) fn is_poisoned(&self) -> bool {
         self.state.is_poisoned()
     }
 
-    /// Frees a segment; what is to be compressed of it is while nobody holds the lock.
+    /// Frees a segment; its victims are compressed without the lock.
     fn leave<'a>(
         &'a self,
         mut state: Guard<'a, State<K, S>>,
@@ -748,7 +746,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         )
     }
 
-    /// Begins to free a segment for a block that is not held, if that takes compressing.
+    /// Begins to free a segment for a block that is not held, if that involves compressing.
     fn leaving_for(&mut self, hash: u64, bytes: usize) -> Option<Leaving> {
         let queue = self.shard.queue_for(hash);
         self.shard.leaving_for(queue, bytes)
@@ -765,7 +763,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
             limit_bytes,
             needed_bytes: bytes as u64,
         };
-        // The length may come from a medium, and where there is no cap this is the only bound.
+        // The length may come from a medium, and without a cap this is the only bound.
         let mut memory = Vec::new();
         let is_there = memory.try_reserve_exact(bytes);
         is_there.map_err(|_| limit(self.shard.guard_bytes_max.min(isize::MAX as u64)))?;
@@ -774,8 +772,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         Ok(OwnBlock::charged(memory, &self.charged))
     }
 
-    /// Returns whether a dirty block is to be written before another becomes one: from half of the bytes that guards
-    /// may hold, and from a quarter of the budget on.
+    /// Returns whether a dirty block must be written before another becomes one: from half of the bytes that guards may
+    /// hold, and from a quarter of the budget on.
     pub(super) fn has_too_many_dirty(&self) -> bool {
         let own = self.dirty.len() as u64 * OWN_BYTES;
         let most = self.shard.options.budget_bytes / 2;
@@ -795,8 +793,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         self.shard.remove_hashed(hash, key)
     }
 
-    /// Marks a load under a key so that its block is not kept. Those who wait for it look again at once: the result of
-    /// that load does not concern them any more.
+    /// Marks a load under a key so that its block is not kept. The waiting threads look again at once: the result of
+    /// that load is no longer theirs.
     pub(super) fn overtake(&mut self, key: &K) {
         if !self.turns.is_empty()
             && let Some(turn) = self.turns.remove(key)
@@ -805,7 +803,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         }
     }
 
-    /// Takes a turn out; returns whether nothing overtook it.
+    /// Takes a turn out; returns whether its load is still valid.
     fn end_turn(&mut self, key: &K, turn: &Arc<Turn>) -> bool {
         let is_current = self.turns.get(key).is_some_and(|it| Arc::ptr_eq(it, turn));
         if is_current {
@@ -876,7 +874,7 @@ impl Room {
     }
 }
 
-/// Benches for whoever is at work, so that there are no more than threads at work at once.
+/// Benches for the threads at work, never more than threads that work at once.
 pub(super) struct Benches {
     idle: std::sync::Mutex<Vec<Bench>>,
     idle_max: usize,

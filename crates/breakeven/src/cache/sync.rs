@@ -1,7 +1,7 @@
 //! Locks of the concurrent cache: the standard library's, which tests can put under a scheduler.
 //!
-//! No user code runs under these locks but hashing and comparing of keys, so a poisoned one means that a key panicked
-//! there, or a bug here. Later calls panic too. Only destructors take the lock as it is, to save unwritten blocks.
+//! The only user code under these locks hashes and compares keys. So a poisoned one means that a key panicked there, or
+//! a bug here. Later calls panic too. Only destructors take a poisoned lock, to save unwritten blocks.
 #![deny(unsafe_code)]
 
 #[cfg(not(test))]
@@ -34,7 +34,7 @@ mod system {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// Says whether somebody panicked under the lock; who holds it gets an answer that stays.
+        /// Returns whether a thread panicked under the lock; for its holder the answer does not change.
         pub fn is_poisoned(&self) -> bool {
             self.0.is_poisoned()
         }

@@ -1,7 +1,7 @@
 //! Work on a block that one thread does and others wait for.
 //!
-//! A [`Turn`] ends once, with a result for those who waited. Its holder always ends it; after a panic it ends with
-//! that. Nobody waits in vain: [`Waits`] knows who waits for whom, and refuses a wait that would close a circle. The
+//! A [`Turn`] ends once, with a result for its waiting threads. Its holder always ends it; after a panic it ends with
+//! that. Nobody waits in vain: [`Waits`] knows the waits of all threads, and refuses one that would close a circle. The
 //! circle may be one thread that comes back for its own block, or several threads. It sees the threads of one cache,
 //! and only threads that wait in it.
 #![deny(unsafe_code)]
@@ -41,7 +41,7 @@ impl Turn {
         })
     }
 
-    /// Ends it and wakes who waits. Only the first end counts.
+    /// Ends it and wakes its waiting threads. Only the first end counts.
     pub fn end(&self, end: End) {
         self.end.lock().get_or_insert(end);
         self.has_ended.notify_all();
@@ -70,7 +70,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Ends a turn as one that failed, if nobody says better.
+    /// Ends a turn as a failure, unless it gets another end.
     pub fn failed(turn: Arc<Turn>) -> Ending {
         Ending { turn, end: None }
     }
@@ -108,7 +108,7 @@ impl Waits {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if this thread would wait for itself, be it by way of others.
+    /// [`Error::Invalid`] if this thread would wait for itself, even through others.
     pub fn wait(&self, turn: &Arc<Turn>) -> Result<End> {
         let me = current();
         {
@@ -127,8 +127,8 @@ impl Waits {
     }
 }
 
-/// Says whether waiting for a turn would be to wait for this thread. A turn that is over holds nobody
-/// up, though who waited for it may not have woken yet.
+/// Returns whether waiting for a turn would mean waiting for this thread. A finished turn holds nobody up, though its
+/// waiting threads may not have woken yet.
 fn is_circle(waiting: &HashMap<ThreadId, Arc<Turn>>, turn: &Arc<Turn>, me: ThreadId) -> bool {
     let mut turn = turn;
     loop {

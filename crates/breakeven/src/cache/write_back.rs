@@ -1,14 +1,14 @@
 //! Changing blocks in the cache, and writing them to where they belong before they leave it.
 //!
 //! A changed block is dirty until the cache's hook has written it. Dirty blocks lie beside the shards, outside
-//! eviction, so none can be dropped unwritten. They count against the budget and against the bytes of guards. From half
-//! of those or a quarter of the budget on, whichever is less, every further change first writes the oldest back. A
-//! block that was written goes into its shard as if it had been loaded.
+//! eviction, so none can be dropped unwritten. They count against the budget and against the bytes of guards. Every
+//! further change first writes the oldest back, from half of the guards' bytes or a quarter of the budget on, by the
+//! smaller of both. A block that was written goes into its shard as if it had been loaded.
 //!
-//! A thread that changes or writes a block holds its [`Claim`]. Others who would change it wait, and readers see it as
-//! it was. So no change is lost to another, and no write overtakes a later one. The hook runs without a lock and may
-//! read from the cache. If it fails or panics the block stays dirty, and the thread that asked for room or for the
-//! write gets the error.
+//! A thread that changes or writes a block holds its [`Claim`]. Other writers wait, and readers see the old block. So
+//! no change is lost to another, and no write overtakes a later one. The hook runs without a lock and may read from the
+//! cache. If it fails or panics the block stays dirty, and the thread that asked for room or for the write gets the
+//! error.
 #![deny(unsafe_code)]
 
 use std::hash::{BuildHasher, Hash};
@@ -50,7 +50,7 @@ struct Claim<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone> {
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Claim<'_, K, S> {
     fn drop(&mut self) {
-        // Also if a key panics below: who waits is to go on, and then finds the lock poisoned.
+        // Also if a key panics below: waiting threads must go on, and then find the lock poisoned.
         let _ending = Ending::of(Arc::clone(&self.turn), End::Look);
         let lock = self.cache.slot(self.hash);
         let mut state = lock.lock_even_poisoned();
@@ -64,17 +64,18 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Claim<'_, K, S> {
 /// A block in the process of change: a copy. If it was borrowed to be changed, it takes the block's place, dirty, when
 /// the guard is dropped. Nobody else changes the block before that.
 ///
-/// If a panic ends the scope of the guard the block stays as it was. Any other way out publishes the changes so far, an
-/// early return by `?` too: call [`WriteGuard::discard`] before, or change the block in one go. A thread that holds a
-/// guard and waits for one that asks for the same block, as the parent of scoped threads does, waits for ever.
+/// If a panic ends the scope of the guard, the block stays unchanged. Any other exit publishes the changes so far, even
+/// an early return by `?`: call [`WriteGuard::discard`] before, or change the block in one go. A thread that holds a
+/// guard must not wait for a thread that asks for the same block, as the parent of scoped threads might: both would
+/// wait for ever.
 pub struct WriteGuard<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone = KeyHasher> {
     claim: Claim<'a, K, S>,
     block: Option<OwnBlock>,
     class: u8,
     is_changed: bool,
-    /// The guard was made while a panic unwound, which does not end the guard's own scope.
+    /// The guard was made during the unwinding of a panic, which does not end the guard's own scope.
     was_panicking: bool,
-    /// A waiter for the claim asks which thread has it.
+    /// A waiter for the claim needs to know its thread.
     _stays: PhantomData<*const ()>,
 }
 
@@ -104,7 +105,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for WriteGuard<'_, K, S> 
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> WriteGuard<'_, K, S> {
-    /// Gives the changes up: the block stays as it was.
+    /// Gives the changes up: the block stays unchanged.
     pub fn discard(mut self) {
         self.is_changed = false;
     }
@@ -127,8 +128,8 @@ impl<K: Copy + Eq + Hash> Cache<K> {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
-    /// Makes a cache as [`Cache::writing_back`] with this hasher, which should not be guessable where
-    /// keys come from others.
+    /// Makes a cache as [`Cache::writing_back`] with this hasher, which should not be guessable if others choose the
+    /// keys.
     ///
     /// # Errors
     ///
@@ -143,8 +144,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         Ok(cache)
     }
 
-    /// Takes a block out without writing it; returns whether it was held. It is for a block that cannot be written any
-    /// more, as of a file that was cut. Its changes are lost.
+    /// Takes a block out without writing it; returns whether it was held. It is for a block that can no longer be
+    /// written, as of a truncated file. Its changes are lost.
     ///
     /// # Errors
     ///
@@ -157,7 +158,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     }
 
     /// Returns a block to change; `None` if it is not held. While the guard lives nobody else changes the block, and
-    /// others that ask to wait.
+    /// other callers that want to wait for it.
     ///
     /// # Errors
     ///
@@ -190,11 +191,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         self.copy_to_change(claim, &block, spec.class)
     }
 
-    /// Puts a block in that is to be written.
+    /// Puts in a block that must be written.
     ///
     /// # Errors
     ///
-    /// As [`Cache::get_mut`]; the block is as it was then.
+    /// As [`Cache::get_mut`]; the old block is then unchanged.
     pub fn insert_dirty(&self, key: K, bytes: &[u8], class: u8) -> Result<()> {
         let claim = self.claim_to_change(&key)?;
         let mut block = self.own_to_change(claim.hash, bytes.len())?;
@@ -203,13 +204,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         Ok(())
     }
 
-    /// Writes every block back that is dirty now, the oldest of each shard first, and waits for those of
-    /// them that others change or write. A change of a block that was not dirty before is not waited for.
+    /// Writes back every block that is dirty now, the oldest of each shard first, and waits for those that other
+    /// threads change or write. It does not wait for changes of blocks that were clean before.
     ///
     /// # Errors
     ///
-    /// The hook's first error, after all were tried; what failed stays dirty. [`Error::Invalid`] if
-    /// this thread holds a [`WriteGuard`] of one.
+    /// The hook's first error, after all were tried; a block that failed stays dirty. [`Error::Invalid`] if this thread
+    /// holds a [`WriteGuard`] of one.
     pub fn flush(&self) -> Result<()> {
         let mut result = Ok(());
         for slot in &self.slots {
@@ -300,7 +301,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         })
     }
 
-    /// Puts in a block whose bytes are in the store already, if nobody changes it. It is dirty if the block it replaces
+    /// Puts in a block whose bytes are already in the store, if nobody changes it. It is dirty if the replaced block
     /// is, so that no older write comes after it.
     pub(super) fn insert_claimed(&self, key: K, bytes: &[u8], class: u8) -> Result<bool> {
         let claim = self.claim(&key)?;
@@ -316,7 +317,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         Ok(true)
     }
 
-    /// Takes a block out that nobody changes, written if it is dirty.
+    /// Takes out a block that nobody changes, after writing it if it is dirty.
     pub(super) fn remove_claimed(&self, key: &K) -> Result<bool> {
         let claim = self.claim(key)?;
         let was_dirty = claim.write()?;
@@ -331,7 +332,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
         let lock = self.cache.slot(self.hash);
         let mut state = lock.lock_even_poisoned();
         if !lock.is_poisoned() {
-            // Else nobody reads from the shard any more, and the change is still to be written.
+            // Otherwise nobody reads from the shard any more, and the change must still be written.
             state.remove(self.hash, &self.key);
         }
         let block = Arc::new(block);
@@ -354,7 +355,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
         let dirty = state.take_dirty(&self.key).expect("claimed and dirty");
         if let Err(error) = written {
             state.stats.write_failures += 1;
-            // The others are tried before it is again.
+            // The others are tried before this one again.
             state.put_dirty(self.key, dirty);
             return Err(error);
         }
@@ -366,7 +367,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Claim<'_, K, S> {
 }
 
 impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
-    /// Makes a block dirty, as the newest if it was not, else in its former place.
+    /// Makes a block dirty: as the newest if it was clean, else in its old place.
     fn put_dirty(&mut self, key: K, dirty: Dirty) {
         self.dirty_bytes += dirty.block.bytes.len() as u64;
         match self.dirty.insert(key, dirty) {
@@ -379,7 +380,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
     fn take_dirty(&mut self, key: &K) -> Option<Dirty> {
         let dirty = self.dirty.remove(key)?;
         self.dirty_bytes -= dirty.block.bytes.len() as u64;
-        // Mostly the oldest, so this is not far.
+        // It is mostly the oldest, so this is not far.
         let at = self.order.iter().position(|other| other == key);
         self.order
             .remove(at.expect("every dirty block has its turn"));
@@ -402,12 +403,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Cache<K, S> {
     fn drop(&mut self) {
         let Some(hook) = &self.write else { return };
         for slot in &self.slots {
-            // Nobody else has the cache. Dirty blocks are whole even where a key panicked.
+            // Nobody else uses the cache. Dirty blocks are whole even where a key panicked.
             let mut state = slot.lock_even_poisoned();
             let dirty: Vec<(K, Dirty)> = state.dirty.drain().collect();
             drop(state);
             for (key, dirty) in dirty {
-                // Nobody is left to tell; who wants to know flushes before.
+                // There is nobody to tell; to see errors, call `flush` before.
                 let _ = write_by(hook, &key, &dirty.block.bytes);
             }
         }

@@ -29,7 +29,7 @@ pub struct DecoderRow {
 }
 
 impl Decoder {
-    /// The bytes as they are.
+    /// The raw bytes.
     pub const CODEC_STORE: u8 = 0;
     /// One raw LZ4 block.
     pub const CODEC_LZ4: u8 = 1;
@@ -54,7 +54,7 @@ impl Decoder {
     /// Bytes of eight-byte elements grouped by rank.
     pub const FILTER_SHUFFLE_8: u8 = 3;
 
-    /// The decoder of bytes stored as they are.
+    /// The decoder of bytes stored raw.
     pub const STORE: Decoder = Decoder {
         codec: Decoder::CODEC_STORE,
         filter: Decoder::FILTER_NONE,

@@ -1,7 +1,7 @@
 //! The cheap features of a block: the numbers for a classifier, without its decisions.
 //!
 //! [`Features::of`] reads 4 KiB of a block, in 64 pieces spread over it. It reads all of the block only while every
-//! byte is the same. [`Features::with_probe`] compresses two pieces with LZ4 besides. The places read are fixed by the
+//! byte is the same. [`Features::with_probe`] also compresses two pieces with LZ4. The places read are fixed by the
 //! block's length, so equal blocks have equal features. A [`Glance`] has fewer features, in a fiftieth of the time.
 //!
 //! No policy here: no thresholds, no classes.

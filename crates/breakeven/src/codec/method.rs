@@ -34,7 +34,7 @@ pub struct Method {
 /// A compression algorithm with its effort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Codec {
-    /// The bytes as they are.
+    /// The raw bytes.
     Store,
     /// LZ4's fast compressor, 1 to 65,537; each step is some 3 % faster and less dense.
     Lz4 { acceleration: u32 },
@@ -71,7 +71,7 @@ const ACCEPTED: &str = "expected store, lz4:1, lz4:a1..a65537, lz4hc:2..12, zstd
      lz4hc, zstd, deflate or bzip2, delta1..256+ before xz, or +dict after lz4, lz4hc or zstd";
 
 impl Method {
-    /// Keeps the bytes as they are.
+    /// Stores the bytes raw.
     pub const STORE: Method = Method::of(Codec::Store);
 
     /// Makes a method of a codec without a filter.

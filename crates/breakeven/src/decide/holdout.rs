@@ -32,7 +32,7 @@ impl Holdout {
     /// the same answer, and neighbours are drawn independently of each other.
     ///
     /// # Panics
-    /// When one in 0 blocks is to be drawn.
+    /// When the rate is one in 0 blocks.
     pub fn draws(&self, hash: u64) -> bool {
         assert!(self.one_in > 0, "one in 0 blocks");
         // The finalizer of SplitMix64 (Steele, Lea and Flood 2014), since a hash may be a plain number.

@@ -440,7 +440,7 @@ fn stored_and_held(encoded: Estimate, spread: f64, life: &BlockLife) -> (Estimat
     }
 }
 
-/// Units beyond which rounding up adds half a unit on average, whatever the distribution.
+/// Units beyond which rounding up adds half a unit on average, for any distribution.
 const UNITS_COUNTED_MAX: f64 = 64.0;
 
 /// Returns the mean of the bytes that a place occupies for a block. Its encoded length is lognormal with the given mean

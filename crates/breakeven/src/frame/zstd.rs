@@ -121,7 +121,7 @@ pub struct RawFrame {
 }
 
 impl RawFrame {
-    /// Makes the frame of a content of so many bytes and this check.
+    /// Makes the frame of a content with this length and check.
     pub fn new(content_bytes: usize, check: u32) -> RawFrame {
         let mut frame = RawFrame {
             head: [0; HEAD_BYTES_MAX],

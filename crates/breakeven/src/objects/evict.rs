@@ -11,7 +11,7 @@
 //! of a segment is dead.
 //!
 //! While memory is not short, overwritten bytes would lie dead until it is. The store does not ask the system for more
-//! than twice the live bytes, though. The items of mostly dead segments then move together as they are
+//! than twice the live bytes, though. The items of mostly dead segments then move together, unchanged
 //! ([`Shard::tidy`]).
 
 use super::index::Place;

@@ -23,7 +23,7 @@ pub(super) const DIRECT_ALIGNMENT_BYTES: usize = 512;
 /// The most bytes one file in memory may have allocated; more is "no space left on device".
 const ALLOCATED_BYTES_MAX: u64 = 1 << 32;
 
-/// A file, whatever its names.
+/// A file, with any names.
 #[derive(Debug, Default)]
 struct Node {
     content: SparseBytes,

@@ -112,7 +112,7 @@ impl Frozen {
         }
     }
 
-    /// Returns what picks by it.
+    /// Returns the picker of this choice.
     pub(super) fn fixed(&self) -> Fixed {
         let candidates = self.arms.iter().copied().map(Candidate::new).collect();
         let options = ChooserOptions {

@@ -132,7 +132,7 @@ impl Hint {
 /// The sum of the hints for a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outlook {
-    /// It is stored as it is.
+    /// It is stored raw.
     pub is_stored: bool,
     /// It is written once, then kept and read.
     pub is_written_once: bool,

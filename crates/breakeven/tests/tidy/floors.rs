@@ -52,7 +52,7 @@ const NARROW: &[(&str, &[&str])] = &[
 
 const LIBRARY: &str = "crates/breakeven/src/";
 
-/// Returns what is wrong with the arrows of the library's `sources`.
+/// Returns the faults in the arrows of the library's `sources`.
 pub fn findings(sources: &[Source]) -> Vec<String> {
     let mut findings = Vec::new();
     let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

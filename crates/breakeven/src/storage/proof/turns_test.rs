@@ -1,7 +1,7 @@
 //! Two processes write the superblocks of one file alternately, and one dies now and then.
 //!
 //! The turn is an exclusive lock of one byte. The process that gets it reads the newest superblock, counts one up and
-//! writes it. No count may be skipped or taken twice, in whichever call a process dies. After a power cut the file has
+//! writes it. No count may be skipped or taken twice, at any call of a dying process. After a power cut the file has
 //! the last acknowledged count, or the one being written.
 
 use std::sync::Arc;

@@ -61,7 +61,7 @@ pub enum FaultKind {
     UnlinkError,
     /// The system has no room for locks (ENOLCK).
     NoLocks,
-    /// The process dies in the call, whichever it is, before the call does anything. Others live on.
+    /// The process dies in any call, before the call does anything. Others live on.
     ProcessDeath,
 }
 

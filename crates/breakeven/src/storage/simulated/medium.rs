@@ -12,7 +12,7 @@ use crate::storage::namespace::{Namespace, split_name};
 use crate::storage::simulated::damage::write_back;
 use crate::storage::sparse::{BLOCK_BYTES, SparseBytes};
 
-/// Names a file's content, whatever names the file has.
+/// Names a file's content, independent of the file's names.
 pub(super) type InodeNumber = u64;
 
 /// A change that a crash may lose until a sync has covered it.

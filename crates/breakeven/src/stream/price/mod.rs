@@ -220,7 +220,7 @@ impl Controller {
         self.pledged_bytes = Some(bytes);
     }
 
-    /// Returns what it picks for.
+    /// Returns the goal of its picks.
     pub fn goal(&self) -> Goal {
         self.goal
     }

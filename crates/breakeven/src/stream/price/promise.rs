@@ -34,7 +34,7 @@ impl Controller {
         blocks_behind < self.plant().workers as f64
     }
 
-    /// Returns what the blocks and the application's computing asked of the cores.
+    /// Returns the time of all cores together that the blocks and the application's computing needed.
     pub(super) fn asked(&self) -> f64 {
         self.core_seconds / self.plant().workers as f64 + self.solver_seconds
     }
