@@ -105,7 +105,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells of files that are missing or wrong before anything is measured.
+/// Reports missing or wrong files before anything is measured.
 fn check_paths(paths: &[PathBuf]) -> Result<()> {
     for path in paths {
         // A missing path or a device is reported before the probe of another folder makes the user wait.

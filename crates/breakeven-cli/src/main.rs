@@ -160,7 +160,7 @@ fn prints(command: &Command) -> bool {
     }
 }
 
-/// Ends the use of standard output. A loss there turns a success into a failure, and leaves a failure as it is.
+/// Ends the use of standard output. A loss there turns a success into a failure, and leaves a failure unchanged.
 fn end(code: ExitCode, failure: u8) -> ExitCode {
     match standard::finish() {
         Err(error) => {

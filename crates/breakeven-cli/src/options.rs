@@ -910,7 +910,7 @@ pub struct ExplainOptions {
 /// Options of `breakeven repack`.
 ///
 /// It decodes a stream and packs it again, at the least cost of storage and cores over the days. It compares both
-/// byte by byte before the new one takes the place of the old. Where it is not smaller, the stream stays as it is.
+/// byte by byte before the new one takes the place of the old. If it is not smaller, the old stream stays.
 #[derive(Debug, Args)]
 pub struct RepackOptions {
     /// Streams
@@ -1035,7 +1035,7 @@ pub struct ReplayOptions {
     pub report: Option<PathBuf>,
 }
 
-/// A policy of the cache, as it was typed.
+/// A policy of the cache with its typed name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedPolicy {
     /// The typed text.

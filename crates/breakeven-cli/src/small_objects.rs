@@ -171,7 +171,7 @@ fn keys(client: &mut Client, seed: u64) -> Result<(Vec<Vec<u8>>, f64)> {
     Ok((kept, fetched as f64 / seen.max(1) as f64))
 }
 
-/// Decodes a key as it stands in an address of the web; `None` if no command could name it.
+/// Decodes a key from its form in a web address; `None` if no command could name it.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let mut key = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

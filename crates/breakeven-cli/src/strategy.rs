@@ -1,4 +1,4 @@
-//! The strategy of a stream, as it is typed.
+//! The strategy of a stream in its typed form.
 
 /// How methods are picked.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -280,7 +280,7 @@ pub fn told(suggestion: &SuggestionReport) -> String {
 pub const DOUBT_LEGEND: &str =
     "~ predicted from other methods and data, ? hardly measured: neither may win a verdict";
 
-/// Says whether a method is known too little to win a verdict.
+/// Returns whether the evidence on a method is too thin to win a verdict.
 pub fn is_doubtful(method: &MethodReport) -> bool {
     method.evidence != Evidence::Measured
 }

@@ -145,7 +145,7 @@ impl Report {
         }
     }
 
-    /// Takes in a run, and prints its row.
+    /// Adds a run, and prints its row.
     pub fn add(&mut self, offered: Option<f64>, found: Found) -> Result<()> {
         let step = Step::of(offered, &found, self.limit_seconds);
         if !self.is_json {

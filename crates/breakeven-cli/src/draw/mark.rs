@@ -120,7 +120,7 @@ pub fn rule((x1, y1): Position, (x2, y2): Position, class: &str) -> String {
     )
 }
 
-/// A group of marks; `attributes` are written as they are.
+/// A group of marks; `attributes` are written unescaped.
 pub fn group(attributes: &str, marks: &str) -> String {
     format!("<g {attributes}>{marks}</g>")
 }

@@ -202,7 +202,7 @@ fn explain_row(
 /// Kinds of decisions with printed reasons.
 const REASONS: usize = 12;
 
-/// Tells why methods were picked, those of most blocks first.
+/// Renders the reasons for methods, those of most blocks first.
 fn reasons(decided: &[Decided]) -> String {
     let mut blocks: BTreeMap<String, usize> = BTreeMap::new();
     for it in decided {
@@ -488,7 +488,7 @@ impl Encoding {
     }
 }
 
-/// A frame, or a piece of a long one, as it was found in a stream.
+/// A frame in a stream, or a piece of a long one.
 struct Found {
     at: u64,
     kind: &'static str,

@@ -1,9 +1,9 @@
 //! Changing blocks in the cache, and writing them to where they belong before they leave it.
 //!
 //! A changed block is dirty until the cache's hook has written it. Dirty blocks lie beside the shards, outside
-//! eviction, so none can be dropped unwritten. They count against the budget and against the bytes of guards. Every
-//! further change first writes the oldest back, from half of the guards' bytes or a quarter of the budget on, by the
-//! smaller of both. A block that was written goes into its shard as if it had been loaded.
+//! eviction, so none can be dropped unwritten. They count against the budget and against the bytes of guards. Once
+//! they exceed half of those bytes, or a quarter of the budget if that is less, every further change first writes the
+//! oldest back. A block that was written goes into its shard as if it had been loaded.
 //!
 //! A thread that changes or writes a block holds its [`Claim`]. Other writers wait, and readers see the old block. So
 //! no change is lost to another, and no write overtakes a later one. The hook runs without a lock and may read from the
@@ -178,7 +178,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
     ///
     /// # Errors
     ///
-    /// Those of both.
+    /// Errors of both.
     pub fn get_mut_or_load(
         &self,
         key: K,

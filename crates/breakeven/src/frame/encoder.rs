@@ -4,7 +4,7 @@ use super::{lz4, zstd};
 use crate::codec::{Codec, Compressor, Filter, Method};
 use crate::error::{Error, Result};
 
-/// One frame as it was made.
+/// One finished frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoded {
     /// Bytes of the frame.

@@ -95,7 +95,7 @@ pub(crate) fn fuzz_frame(data: &[u8]) {
     }
 }
 
-/// Reads any bytes as a seek table; one with checks must be written as it was read.
+/// Reads any bytes as a seek table; one with checks must be written the same again.
 fn check_table(frame: &[u8]) {
     if let Ok(table) = SeekTable::from_frame(frame)
         && table.has_checks

@@ -223,7 +223,7 @@ impl Log {
         )
     }
 
-    /// Writes a header over an item whose length stays as it was.
+    /// Writes a header over an item whose length stays the same.
     ///
     /// # Panics
     /// If the length would change.

@@ -438,7 +438,7 @@ impl Objects {
     /// priority. Returns whether more is due.
     ///
     /// # Errors
-    /// Those of compressing.
+    /// Errors of compressing.
     ///
     /// # Cost
     /// A training takes some tenths of a second of one core, a measurement some milliseconds. Shards are locked for

@@ -15,7 +15,7 @@ pub struct CostDistribution {
 }
 
 impl CostDistribution {
-    /// Takes in one access.
+    /// Adds one access.
     pub fn add(&mut self, cost: f64) {
         if cost > 0.0 {
             *self

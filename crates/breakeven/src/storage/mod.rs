@@ -282,7 +282,7 @@ pub trait StorageFile: Send + Sync {
     /// Gives the blocks of the range back; it then reads as zeros and the size is unchanged.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the file system cannot: the range is then as it was.
+    /// [`Error::Unsupported`] where the file system cannot: the range is then unchanged.
     fn punch(&self, offset: u64, length_bytes: u64) -> Result<()>;
 
     /// Locks a range for this handle, over its own locks there, unless another handle's lock is in the way. Returns at

@@ -205,7 +205,7 @@ type Head = [u8; PAYLOAD_AT];
 /// Marks durably that a store is being made, in an empty file or one that [`is_begun`].
 ///
 /// # Errors
-/// Those of writing and syncing.
+/// Errors of writing and syncing.
 pub fn begin(file: &dyn StorageFile) -> Result<()> {
     file.truncate(0)?;
     file.write_at(&[IoSlice::new(&BEGUN)], 0)?;
@@ -326,7 +326,7 @@ impl Superblocks {
     /// middle of one, the answer may be no.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     ///
     /// # Cost
     /// One read of 64 bytes: the next superblock changes the head of the other slot. Where that is torn, a
@@ -352,7 +352,7 @@ impl Superblocks {
     /// already holds. A slot that it does not hold is not needed yet.
     ///
     /// # Errors
-    /// Those of writing and syncing.
+    /// Errors of writing and syncing.
     pub fn rewrite(&mut self) -> Result<()> {
         if self.is_durable || is_seeded(SeededBug::RewriteWithoutSync) {
             return Ok(());
@@ -369,7 +369,7 @@ impl Superblocks {
     /// left to the store, which may need it: the store has seen something that its writer wrote only after that.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing.
     pub fn refresh(&self) -> Result<()> {
         match self.is_durable {
             true => Ok(()),

@@ -51,7 +51,7 @@ pub trait Rule: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the compressor; they end the stream.
+    /// Errors of the compressor; they end the stream.
     fn choose(&self, block: &[u8], compressor: &mut Compressor) -> Result<Method>;
 
     /// Learns the outcome of the block that this worker last chose for.
@@ -446,7 +446,7 @@ impl Live {
 }
 
 fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
-    // A panic under the lock is a bug that its worker reports; the others may go on with the state as it is.
+    // A panic under the lock is a bug that its worker reports; the others may go on with the same state.
     live.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

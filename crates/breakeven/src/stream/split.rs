@@ -76,7 +76,7 @@ impl Frames {
     ///
     /// # Errors
     ///
-    /// Those of the encoder.
+    /// Errors of the encoder.
     pub fn of_block(
         encoder: &mut Encoder,
         method: Method,
@@ -188,7 +188,7 @@ impl Splits {
     ///
     /// # Errors
     ///
-    /// Those of the encoder; `Panicked` if any worker did.
+    /// Errors of the encoder; `Panicked` if any worker did.
     pub fn encode(
         &self,
         workspace: &mut Workspace,

@@ -66,7 +66,7 @@ pub struct PricesReport {
 /// One policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PolicyReport {
-    /// Its name as it is typed: `adaptive`, `raw-only`, `split:80:zstd:again`.
+    /// Its typed name: `adaptive`, `raw-only`, `split:80:zstd:again`.
     pub policy: String,
     /// The share of memory for compressed blocks, 0 to 1, on the mean over all accesses.
     pub compressed_share: f64,

@@ -190,7 +190,7 @@ pub const fn record_bytes(body_bytes: u64) -> u64 {
     (HEADER_BYTES as u64 + body_bytes).next_multiple_of(ALIGNMENT_BYTES as u64)
 }
 
-/// A header as it stands on the medium, unchecked.
+/// An unchecked header from the medium.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     version: u8,

@@ -95,7 +95,7 @@ impl<'a> Scanner<'a> {
     /// Returns the next record or gap, `None` at the end of the region.
     ///
     /// # Errors
-    /// Those of reading; gaps are no errors here.
+    /// Errors of reading; gaps are no errors here.
     #[expect(
         clippy::should_implement_trait,
         reason = "what is found borrows the window"

@@ -151,7 +151,7 @@ pub struct Controller {
     /// Bytes of the blocks so far, and their seconds uncompressed.
     raw_bytes: u64,
     raw_seconds: f64,
-    /// Those of them in which the application computed.
+    /// The part of these seconds in which the application computed.
     solver_seconds: f64,
     /// Core seconds of encoding so far, with the expected ones of the blocks under way.
     core_seconds: f64,
