@@ -588,7 +588,7 @@ fn a_cache_is_simulated_on_a_recorded_trace() {
     let (cache, data) = (tempfile::tempdir().expect("a folder"), data());
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace.txt");
-    // A loop over 1,000 buffers, of which 250 fit raw. A cache that compresses nothing misses nearly always.
+    // A loop over 1,000 buffers; 250 of them fit raw. A cache that compresses nothing misses nearly always.
     let keys = (0..20_000u32).map(|at| (at % 1000).to_string() + "\n");
     fs::write(&trace, keys.collect::<String>()).expect("a file");
     let option = format!("--trace={}", trace.display());

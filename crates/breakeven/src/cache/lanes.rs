@@ -26,7 +26,7 @@ const READ: u32 = 1;
 const OWNED: u32 = 2;
 /// A holder of all lanes panicked: no reader gets the value any more.
 const POISONED: u32 = 3;
-/// How often a reader looks for a lane that no writer holds, before it takes the whole lock.
+/// How often a reader looks for a free lane, while others only read, before it takes the whole lock.
 const LOOKS: usize = 32;
 /// How often a writer looks at a lane before it lets other threads run.
 const SPINS: usize = 64;

@@ -61,7 +61,7 @@ const FILLINGS_LOST_MAX: f64 = 4.0;
 const KEYS_FOR_ALL_ARMS: usize = 512;
 const KEYS_WANTED: usize = 256;
 const KEYS_MIN: usize = 64;
-/// Known keys for each raw block that the cache could hold.
+/// Keys that the shadow may know for each raw block that the cache could hold.
 const KEYS_PER_BLOCK: u64 = 4;
 /// The share of its keys that the shadow keeps when it has too many.
 const THINNED: f64 = 0.85;
@@ -138,10 +138,10 @@ impl Default for Strata {
 }
 
 impl Strata {
-    /// The weight is the number of times that the cache had an outcome, over the sampled share of its accesses. It
-    /// corrects for keys that the sample has too many or too few of (post-stratification, Cochran 1977, section 5A.9).
-    /// Raw hits have no weight. The sample's missing or extra hits are hits of the hottest keys, which every arm holds
-    /// raw (SHARDS-adj, Waldspurger et al., FAST 2015).
+    /// Weighs each outcome by its frequency in the cache over that in the sample. The weight corrects for keys that
+    /// the sample has too many or too few of (post-stratification, Cochran 1977, section 5A.9). Raw hits have no
+    /// weight. The sample's missing or extra hits are hits of the hottest keys, which every arm holds raw (SHARDS-adj,
+    /// Waldspurger et al., FAST 2015).
     fn weigh(&mut self, expected: &[f64; OUTCOMES]) {
         for outcome in [FOUND_PACKED, FOUND_NOTHING] {
             let (expected, found) = (expected[outcome], self.counts[outcome]);

@@ -520,7 +520,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Cache<K, S> {
         &self.slots[index]
     }
 
-    /// Takes the lock of a shard that has room for a block of this key, or at least made some.
+    /// Takes the lock of a shard after making room for a block of this key, or at least some.
     pub(super) fn lock_with_room(&self, hash: u64, bytes: usize) -> Guard<'_, State<K, S>> {
         let slot = self.slot(hash);
         let mut state = slot.lock();

@@ -70,7 +70,7 @@ pub struct ChooserOptions {
     /// Share of all cost that trying may take. Default 0.01. At 0 nothing is tried, and an unseen candidate is taken as
     /// expected.
     pub trial_share: f64,
-    /// Blocks under way at once, all of which may have to wait for a trial. Default 1.
+    /// Blocks under way at once; all of them may have to wait for a trial. Default 1.
     pub workers: usize,
     /// A codec is chosen only if it costs less than this share of storing raw. Default 1: every gain counts.
     pub worth_while: f64,

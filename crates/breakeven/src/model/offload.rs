@@ -141,7 +141,7 @@ pub const PROFILES: [Offload; 4] = [
     },
 ];
 
-/// A direction of which only the rate is known.
+/// A direction with a known rate and nothing else.
 const ANY_BLOCK: Direction = Direction {
     throughput: Throughput::Free,
     submit: Seconds(0.0),

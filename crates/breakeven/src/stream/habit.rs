@@ -12,7 +12,7 @@ use crate::units::Seconds;
 
 /// The share of the workers' time for classifying kinds that were seen before.
 const SHARE: f64 = 0.005;
-/// The share for kinds that were not.
+/// The share for classifying kinds that were not seen before.
 const NEW_SHARE: f64 = 0.01;
 /// Blocks after which one of a kind is classified at any cost.
 const BLOCKS_MAX: f64 = 64.0;

@@ -1,4 +1,4 @@
-//! The rest of a promised time, and the question of which blocks are the last.
+//! The rest of a promised time, and the choice of the blocks that count as the last.
 
 use crate::units::Seconds;
 
