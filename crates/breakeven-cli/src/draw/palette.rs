@@ -1,7 +1,7 @@
 //! One colour for each method, the same in every picture.
 //!
 //! A family of methods has a hue, and its levels go from light to dark. The hues are blue, orange, olive, green,
-//! violet, red and grey: people who do not see red or green can tell them apart. Every mark has a label besides its
+//! violet, red and grey. People who do not see red or green can tell them apart. Every mark has a label besides its
 //! colour.
 
 /// A hue with its steps from light to dark.

@@ -1,7 +1,7 @@
 //! `breakeven repack`: packs a stream again for the days it will be kept, for example in a colder archive.
 //!
-//! Each block gets the method that costs least: the cores' work now against the price of the bytes until they are
-//! deleted (Hirsch 2017, section 3.4 and the outlook). The new stream must be smaller, and must decode to the same
+//! Each block gets the method that costs least. The cores' work now is set against the price of the bytes until they
+//! are deleted (Hirsch 2017, section 3.4 and the outlook). The new stream must be smaller, and must decode to the same
 //! bytes, before it replaces the old one.
 
 use std::fs::File;

@@ -772,8 +772,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> State<K, S> {
         Ok(OwnBlock::charged(memory, &self.charged))
     }
 
-    /// Returns whether a dirty block must be written before another becomes one: from half of the bytes that guards may
-    /// hold, and from a quarter of the budget on.
+    /// Returns whether a dirty block must be written before another becomes one. The limit is half of the bytes that
+    /// guards may hold, and at most a quarter of the budget.
     pub(super) fn has_too_many_dirty(&self) -> bool {
         let own = self.dirty.len() as u64 * OWN_BYTES;
         let most = self.shard.options.budget_bytes / 2;

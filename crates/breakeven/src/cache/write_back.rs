@@ -65,9 +65,9 @@ impl<K: Copy + Eq + Hash, S: BuildHasher + Clone> Drop for Claim<'_, K, S> {
 /// the guard is dropped. Nobody else changes the block before that.
 ///
 /// If a panic ends the scope of the guard, the block stays unchanged. Any other exit publishes the changes so far, even
-/// an early return by `?`: call [`WriteGuard::discard`] before, or change the block in one go. A thread that holds a
-/// guard must not wait for a thread that asks for the same block, as the parent of scoped threads might: both would
-/// wait for ever.
+/// an early return by `?`: call [`WriteGuard::discard`] before, or change the block in one go. A thread with a
+/// guard must not wait for a thread that asks for the same block: both would wait for ever. The parent of scoped
+/// threads is such a thread, if it holds a guard while they ask.
 pub struct WriteGuard<'a, K: Copy + Eq + Hash, S: BuildHasher + Clone = KeyHasher> {
     claim: Claim<'a, K, S>,
     block: Option<OwnBlock>,

@@ -1,5 +1,5 @@
-//! The knowledge about the candidates on one class of blocks of about one length: expected, as good as each may well
-//! be, and as bad as it may be.
+//! The knowledge about the candidates on one class of blocks of about one length. Each has three estimates: expected,
+//! as good as it may well be, as bad as it may be.
 //!
 //! Private to `decide`. Nothing here is lost for good, because all of it can be computed from the [`Profile`] again.
 

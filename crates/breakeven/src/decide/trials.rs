@@ -7,8 +7,9 @@ use crate::units::Estimate;
 
 /// Share of all cost that trying may take.
 pub const TRIAL_SHARE: f64 = 0.01;
-/// The cost that trials may take at once for each worker, in blocks' worth, with a minimum of two, before there is much
-/// cost to take a share of. With more workers, more blocks pass during one encoding, and may have to wait for it.
+/// The cost that trials may take at once for each worker, in blocks' worth, with a minimum of two. It applies before
+/// there is much cost to take a share of. With more workers, more blocks pass during one encoding, and may have to wait
+/// for it.
 pub const TRIAL_BLOCKS: f64 = 2.0;
 /// Further seconds for trials, where a place gives the cost of a second: few enough to go unnoticed.
 pub const TRIAL_SECONDS: f64 = 4e-3;

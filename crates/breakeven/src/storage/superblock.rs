@@ -3,9 +3,8 @@
 //! A crash can tear only the slot that is being written. So the newest valid slot always holds a complete state. If one
 //! slot rots, the other leads to the same state. The format is in `docs/format.md`. The payload is the store's own.
 //! This module promises that a payload is durable after [`Superblocks::rewrite`] and [`Superblocks::write`]. Both slots
-//! have it after [`Superblocks::write`] and the next sync of the file. The store has two duties: before a write it
-//! syncs everything that the payload points to, and it keeps the targets of the older slot until the newer one is
-//! written.
+//! have it after [`Superblocks::write`] and the next sync of the file. The store has two duties. Before a write it
+//! syncs everything that the payload points to. It keeps the targets of the older slot until the newer one is written.
 //!
 //! Several processes may write, one after the other. The process that holds a lock of the store's calls
 //! [`Superblocks::reload`] and then writes. It first writes again the superblock that it read, since the process before

@@ -232,7 +232,7 @@ fn the_smallest_goal_is_as_small_as_the_smallest_method() {
     }
 }
 
-/// Makes a row of blocks of a kind under every method of the mixed container, with their real bytes, and with the work
+/// Makes a row of blocks of a kind under every method of the mixed container. It has their real bytes, and the work
 /// that is believed before any measurement.
 fn blocks_as_believed(kind: &'static str, count: usize) -> Blocks {
     let block = block(kind, 0);

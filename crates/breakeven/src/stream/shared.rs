@@ -1,5 +1,5 @@
-//! The state shared by the caller, the workers and the I/O thread of a writer: free buffers, parts of calls that wait
-//! for them, counts of finished work, and the failure.
+//! The state shared by the caller, the workers and the I/O thread of a writer. It has the free buffers, the parts of
+//! calls that wait for them, the counts of finished work, and the failure.
 //!
 //! A buffer is taken by the caller, passes through worker and I/O thread and comes back here. There is one lock, held
 //! for some instructions, and one condition. Each returned buffer, a failure and the end wake a waiting thread. The

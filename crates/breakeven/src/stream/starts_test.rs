@@ -219,8 +219,8 @@ fn a_profile_of_a_faster_machine_is_found_out_within_eight_blocks() {
             estimate.encode_seconds_per_byte.value.mean * BLOCK_BYTES as f64
         };
         let unused_before = expected(&profile, unused);
-        // The factors by which the profile is wrong on this machine, as far as the machine is the cause: for the
-        // methods in use, and for the unused one.
+        // The errors of the profile, as far as this machine is the cause, as logarithms of factors. The first is the
+        // largest error over the methods in use, the second that of the unused one.
         let errors = |profile: &Profile, block: usize| {
             let cost = &row.matrix.costs[block];
             let of_used = used.map(|arm| expected(profile, arm) / (cost[arm].work * slower));
