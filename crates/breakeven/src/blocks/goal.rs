@@ -158,8 +158,9 @@ impl Log {
 
     /// Returns whether cleaning is due, once the written bytes are worth a checkpoint.
     pub(super) fn is_cleaning_due(&self, goal: &Goal) -> bool {
-        let changed_bytes = self.appended_bytes.max(self.died_bytes) + self.given_up_bytes;
-        if changed_bytes < goal.interval_bytes / 2 {
+        let changed_bytes = self.appended_bytes.max(self.died_bytes);
+        // A turn gives up a segment, however short.
+        if changed_bytes < goal.interval_bytes / 2 && self.given_up_bytes == 0 {
             return false;
         }
         // Blocks behind the goal need room before it to move to.
@@ -174,7 +175,9 @@ impl Log {
         let file_bytes = self.file_bytes();
         let excess_bytes = file_bytes.saturating_sub(goal.file_bytes);
         let is_much = excess_bytes > goal.file_bytes / MUCH_SHARE && file_bytes != self.least_bytes;
-        self.is_too_long(goal) && (has_written || is_much)
+        // Where writers take turns each begins a segment. It leaves the length to the cleaning that is due by itself.
+        let is_turn = self.given_up_bytes > 0;
+        self.is_too_long(goal) && (has_written || (is_much && !is_turn))
     }
 
     /// Returns whether the file exceeds its goal by more than its usual variation.
