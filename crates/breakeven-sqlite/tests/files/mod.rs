@@ -175,7 +175,7 @@ fn root_a_medium_that_cannot_be_written_is_read() {
 fn no_flipped_bit_gives_other_rows() {
     let Some(hosts) = Hosts::find() else { return };
     // A prime that meets every bit of a byte in time.
-    let step: u64 = if is_full() { 64 } else { 64 * 61 };
+    let step: u64 = if is_full() { 64 } else { 64 * 19 };
     let told = hosts.python(&format!(
         "d = connect('app.db')\n\
          d.isolation_level = None\n\
@@ -210,6 +210,6 @@ fn no_flipped_bit_gives_other_rows() {
     let mut numbers = told.split_whitespace().map(|it| it.parse::<u64>().unwrap());
     let (tried, refused) = (numbers.next().unwrap(), numbers.next().unwrap());
     println!("{tried} bits flipped, {refused} times refused");
-    // A superblock's two places and three segments.
-    assert!(tried * step > 1_600_000 && refused > 0, "{told}");
+    // The superblock's two places and three segments of 16 KiB.
+    assert!(tried > 350 && refused > 0, "{told}");
 }
