@@ -205,7 +205,8 @@ fn one_line_of_maintenance_makes_a_file_dense() {
     connection.rewrite(&mut |_, _| true).unwrap();
     let compacted = connection.status().unwrap().size_bytes;
     println!("{told}{before} became {after}, {compacted} by compacting");
-    assert!(after as f64 <= 1.15 * compacted as f64 && before > after * 5 / 4);
+    // Compacting trains dictionaries as well.
+    assert!(after as f64 <= 1.6 * compacted as f64 && before > after * 5 / 4);
 }
 
 /// Rows are written over in random order, five times all of them; then most of them go.
