@@ -239,7 +239,7 @@ fn root_without_room_a_new_database_is_refused_and_nothing_is_left() {
     };
     let mounted = Mounted::new(&["-t", "tmpfs", "-o", "size=256k", "tmpfs"]);
     let fill = mounted.path().join("fill");
-    fs::write(&fill, vec![1; 200 << 10]).unwrap();
+    fs::write(&fill, vec![1; 240 << 10]).unwrap();
     let place = mounted.path().display().to_string();
     let open = format!(".open file:{place}/new.db?vfs=breakeven\n");
     for _ in 0..3 {
