@@ -117,23 +117,12 @@ impl Writer<'_> {
         }
         let base = chunk.base().and_then(|base| self.index.find_base(&base));
         let ordinal = base.and_then(|it| u16::try_from(it.ordinal).ok());
-        match (base, ordinal, chunk.resemblance) {
-            (Some(base), Some(ordinal), _) => {
+        match (base, ordinal) {
+            (Some(base), Some(ordinal)) => {
                 let frame = base.frame;
                 self.place_delta(*chunk, bytes, BasePlace { frame, ordinal })
             }
-            (.., Resemblance::Base(_)) => {
-                let resemblance = Resemblance::Unknown;
-                self.place_chunk(
-                    group,
-                    &ChunkEntry {
-                        resemblance,
-                        ..*chunk
-                    },
-                    bytes,
-                )
-            }
-            _ => self.place_chunk(group, chunk, bytes),
+            _ => self.place_chunk(group, &chunk.without_base(), bytes),
         }
     }
 
@@ -221,15 +210,8 @@ impl Writer<'_> {
         let mut from = 0;
         for chunk in &filling.frame.chunks {
             let to = from + chunk.length_bytes as usize;
-            let resemblance = match chunk.resemblance {
-                Resemblance::Base(_) => Resemblance::Unknown,
-                other => other,
-            };
-            let chunk = ChunkEntry {
-                resemblance,
-                ..*chunk
-            };
-            self.fill(Group::Contents, &chunk, &filling.frame.bytes[from..to])?;
+            let bytes = &filling.frame.bytes[from..to];
+            self.fill(Group::Contents, &chunk.without_base(), bytes)?;
             from = to;
         }
         Ok(())

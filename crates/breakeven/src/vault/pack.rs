@@ -112,6 +112,17 @@ impl ChunkEntry {
         }
     }
 
+    /// Returns the same chunk as one that is no delta.
+    pub(super) fn without_base(self) -> ChunkEntry {
+        match self.resemblance {
+            Resemblance::Base(_) => ChunkEntry {
+                resemblance: Resemblance::Unknown,
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// Says whether its content needs other chunks.
     pub(super) fn needs_others(&self) -> bool {
         self.kind == ChunkKind::List || self.base().is_some()
@@ -327,12 +338,8 @@ impl RawFrame {
 
     /// Makes its chunks plain ones.
     pub(super) fn forget_bases(&mut self) {
-        for chunk in self
-            .chunks
-            .iter_mut()
-            .filter(|chunk| chunk.base().is_some())
-        {
-            chunk.resemblance = Resemblance::Unknown;
+        for chunk in &mut self.chunks {
+            *chunk = chunk.without_base();
         }
     }
 
