@@ -92,7 +92,7 @@ pub use verify::Verified;
 
 use checkpoint::Writer;
 use coding::Coding;
-use file::StoreFile;
+use file::{StoreFile, check_block_bytes};
 use goal::Measure;
 use layout::{FLAG_END, KIND, Payload, SEGMENTS_START};
 use log::{Geometry, Log, Start, Use};
@@ -134,7 +134,7 @@ pub struct BlocksOptions {
     /// with a longer one raises it. Default 16 KiB.
     pub block_bytes_max: u32,
     /// Segments are multiples of this, itself one of 4,096. It counts when the store is made. Default 0: four of the
-    /// longest blocks, at least 16 KiB, and 64 KiB with [`Reserve::All`].
+    /// longest blocks, and at least 64 KiB.
     pub segment_bytes_min: u32,
     /// The greatest length of the file. Default: 16 TiB, the most possible.
     pub file_bytes_max: u64,
@@ -214,9 +214,9 @@ fn segment_bytes_least(block_bytes: u32) -> u32 {
     (block_bytes * 2).max(8192)
 }
 
-/// The least segment of a disk. The end of a segment is lost, half a record on average: three blocks of 4 KiB that do
-/// not compress fill 16 KiB to three quarters, and compacting 1 MiB of them left 1.35 MiB.
-const DISK_SEGMENT_BYTES_MIN: u32 = 64 << 10;
+/// The least segment of a new store that asks for none. The end of a segment is lost, half a record on average: three
+/// blocks of 4 KiB that do not compress fill 16 KiB to three quarters, and compacting 1 MiB of them left 1.35 MiB.
+const SEGMENT_BYTES_MIN: u32 = 64 << 10;
 
 /// Returns the least segment that is usual for blocks of up to `block_bytes`: room for four, and for as many map nodes.
 fn segment_bytes_usual(block_bytes: u32) -> u32 {
@@ -225,19 +225,10 @@ fn segment_bytes_usual(block_bytes: u32) -> u32 {
 
 impl BlocksOptions {
     fn segment_bytes(&self) -> Result<u32> {
-        let blocks = BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX;
-        if !self.block_bytes_max.is_power_of_two() || !blocks.contains(&self.block_bytes_max) {
-            let reason = format!(
-                "{} bytes, not a power of two in {blocks:?}",
-                self.block_bytes_max
-            );
-            return Err(Error::invalid("block size", reason));
-        }
-        let usual = segment_bytes_usual(self.block_bytes_max);
-        let segment_bytes = match (self.segment_bytes_min, self.reserve) {
-            (0, Reserve::All) => usual.max(DISK_SEGMENT_BYTES_MIN),
-            (0, Reserve::Share) => usual,
-            (bytes, _) => bytes,
+        check_block_bytes(self.block_bytes_max)?;
+        let segment_bytes = match self.segment_bytes_min {
+            0 => segment_bytes_usual(self.block_bytes_max).max(SEGMENT_BYTES_MIN),
+            bytes => bytes,
         };
         let least = segment_bytes_least(self.block_bytes_max);
         let range = least..=SEGMENT_BYTES_MAX as u32;
