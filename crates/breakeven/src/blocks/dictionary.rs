@@ -533,6 +533,37 @@ mod tests {
         }
     }
 
+    /// Records of a long file may be longer than the segments with which the file began.
+    #[test]
+    fn a_long_record_is_written_between_short_segments() {
+        let mut random = seeded("blocks long records", 54);
+        let disk = SimulatedDisk::new(5);
+        let options = BlocksOptions {
+            segment_bytes_min: 8192,
+            method: Some("store".parse().unwrap()),
+            ..chosen()
+        };
+        let blocks = Blocks::create(&*disk.start_process(), NAME, options).unwrap();
+        for language in 0..60 {
+            write_all(&blocks, &mut random, language % 4);
+        }
+        // Now the short segments are free.
+        blocks.rewrite().unwrap();
+        let mut longest = 0;
+        let written = blocks.with_writer(|_, writer| {
+            for _ in 0..100 {
+                for body_bytes in [3_000, 10_000] {
+                    let body = vec![0; body_bytes];
+                    writer.log.append(Label::default(), &[&body])?;
+                    longest = longest.max(writer.log.current().bytes);
+                }
+            }
+            Ok(())
+        });
+        written.unwrap();
+        assert!(longest >= 2 * 8192, "{longest}");
+    }
+
     #[test]
     fn another_process_reads_what_a_new_dictionary_made() {
         let mut random = seeded("blocks dictionaries of others", 53);

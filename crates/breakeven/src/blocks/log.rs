@@ -254,8 +254,9 @@ impl Log {
     /// Those of writing, and of room where it needs a segment and there is none: [`Log::make_sure`] asks before.
     pub(super) fn append(&mut self, label: Label, parts: &[&[u8]]) -> Result<Placed> {
         let body_bytes: usize = parts.iter().map(|part| part.len()).sum();
-        self.leave_short(record_bytes(body_bytes as u64))?;
         loop {
+            // The successor of a long segment may be short.
+            self.leave_short(record_bytes(body_bytes as u64))?;
             match self.writer.append(label, parts)? {
                 Appended::At(placed) => {
                     self.appended_bytes += placed.record_bytes;
