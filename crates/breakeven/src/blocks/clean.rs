@@ -38,6 +38,9 @@ const BUDGET_FACTOR: u64 = 6;
 const TURNS_AHEAD: u64 = 4;
 /// Shrinking ends when this many cleanings in a row did not make the file shorter.
 const IDLE_ROUNDS_MAX: usize = 4;
+/// The same of compacting, which has moved everything. Two cleanings lead the log away from the file's end, two more free
+/// the places of its checkpoints, and the next one cuts.
+const IDLE_ROUNDS_COMPACTING: usize = 8;
 
 /// The result of a cleaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -526,7 +529,11 @@ impl Blocks {
     fn shrink_within(&self, budget_bytes: u64, recodes: bool) -> Result<Cleaned> {
         let mut sum = Cleaned::default();
         let (mut idle, mut least_bytes) = (0, self.inner.shared.state().segments.end(0));
-        while idle < IDLE_ROUNDS_MAX && sum.read_bytes < budget_bytes && self.can_shrink() {
+        let idle_max = match recodes {
+            true => IDLE_ROUNDS_COMPACTING,
+            false => IDLE_ROUNDS_MAX,
+        };
+        while idle < idle_max && sum.read_bytes < budget_bytes && self.can_shrink() {
             let left_bytes = budget_bytes - sum.read_bytes;
             let cleaned = self.clean_by(Aim {
                 budget_bytes: left_bytes.min(self.inner.options.checkpoint_bytes),
@@ -542,7 +549,7 @@ impl Blocks {
                 idle + 1
             };
             least_bytes = least_bytes.min(file_bytes);
-            if idle == IDLE_ROUNDS_MAX || cleaned.is_err() {
+            if idle == idle_max || cleaned.is_err() {
                 self.note_least_length();
             }
             sum.add(&cleaned?);
