@@ -324,28 +324,20 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
     let disk = opened.disk.clone();
     let server = Server::new(disk, default, options.read_only, connections, threads);
     let server = Arc::new(server);
-    let mut sockets: Vec<PathBuf> = Vec::new();
+    let mut sockets = Sockets::default();
     for listener in &listeners {
-        crate::standard::print(format!("{}\n", listener.address()?));
-        sockets.extend(listener.own_file().map(Path::to_path_buf));
+        sockets.0.extend(listener.own_file().map(Path::to_path_buf));
     }
     if let Some(control) = control {
-        sockets.push(control.path().to_path_buf());
+        sockets.0.push(control.path().to_path_buf());
         let disk = server.disk.clone();
-        std::thread::spawn(move || control.serve(&disk));
-    }
-    if let Some(recall) = recall {
-        std::thread::spawn(move || recall_all(recall));
-    }
-    for listener in listeners {
-        let listening = Arc::clone(&server);
-        std::thread::spawn(move || listening.listen(&listener));
+        start("control", move || control.serve(&disk))?;
     }
     let watched = Arc::clone(&server);
     let (metrics, reserve) = (options.metrics.clone(), options.reserve);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let mut was_short = false;
-    let upkeep = std::thread::spawn(move || {
+    let upkeep = start("upkeep", move || {
         keep_up_until(&stopped, || {
             keep_up(
                 &opened,
@@ -355,16 +347,49 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
                 &mut was_short,
             )
         });
-    });
-    let resting = rest.map(Resting::start);
+    })?;
+    // The disk is served without these.
+    if let Some(recall) = recall {
+        start("recall", move || recall_all(recall)).map_or_else(refused, drop);
+    }
+    let resting = rest.and_then(|rest| Resting::start(rest).map_err(refused).ok());
+    for listener in listeners {
+        let address = listener.address()?;
+        let listening = Arc::clone(&server);
+        start("listener", move || listening.listen(&listener))?;
+        crate::standard::print(format!("{address}\n"));
+    }
     signals.forever().next();
     let ended = server.end(|| resting.map_or(Ok(()), Resting::finish));
     drop(stop);
     let _ = upkeep.join();
-    for socket in sockets {
-        let _ = std::fs::remove_file(socket);
-    }
+    drop(sockets);
     ended
+}
+
+/// Starts a thread of the server.
+fn start<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    let started = std::thread::Builder::new().name(name.into()).spawn(work);
+    started.with_context(|| format!("start the thread '{name}'"))
+}
+
+fn refused(error: anyhow::Error) {
+    complain(format_args!("{error:#}"));
+}
+
+/// The socket files of a server, removed at its end.
+#[derive(Default)]
+struct Sockets(Vec<PathBuf>);
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for socket in &self.0 {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
 }
 
 /// Notes some stored blocks, so that copies of them are found.
@@ -405,10 +430,10 @@ struct Resting {
 }
 
 impl Resting {
-    fn start(rest: Rest) -> Resting {
+    fn start(rest: Rest) -> Result<Resting> {
         let (wake, woken) = std::sync::mpsc::channel();
-        let thread = std::thread::spawn(move || rest_until(&woken, rest));
-        Resting { wake, thread }
+        let thread = start("rest", move || rest_until(&woken, rest))?;
+        Ok(Resting { wake, thread })
     }
 
     /// Makes the rest dense, as far as possible, when a server ends.

@@ -183,10 +183,12 @@ const PRINTS_NOTHING: &str = "they print nothing, and need no standard output";
 const HAS_THREADS: &str = "gzip and tar have no threads; zstd and restic have, and refuse as well";
 const IS_ABSOLUTE: &str = "the paths of a snapshot are absolute";
 
-const EXCUSED: [Excuse; 24] = [
+const EXCUSED: [Excuse; 26] = [
     excuse(OF_18_MB, "", "ulimit -v 60000"),
     excuse(IS_A_FOLDER, "", "ulimit -n 5"),
     excuse(IS_A_FOLDER, ADD, "nr_inodes"),
+    excuse(IS_ABSOLUTE, RESTORE, "nr_inodes"),
+    excuse(ASKS_THE_MEDIUM, "pack -q", "btrfs qgroup limit"),
     excuse(IS_A_FOLDER, ADD, "umask 777"),
     excuse(IS_A_FOLDER, "vault", "ulimit -n 8"),
     excuse(IS_A_FOLDER, ADD, "open="),
