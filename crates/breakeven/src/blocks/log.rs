@@ -677,14 +677,21 @@ impl Log {
     /// that the host gives its room.
     fn choose(&mut self) -> Result<usize> {
         self.forget_short();
-        if self.spare().next().is_none() {
+        // A segment that was free when the host gave its room may have got a reader of an older state. The file grows by
+        // one that none can have.
+        let mut chosen = self.spare().next();
+        for _ in 0..=self.uses.len() {
+            if chosen.is_some() {
+                break;
+            }
             if self.is_small() {
                 return self.choose_without_room();
             }
             self.grow()?;
+            chosen = self.spare().next();
         }
         // If a system reports nothing about readers, every state is assumed to have some.
-        let Some(chosen) = self.spare().next() else {
+        let Some(chosen) = chosen else {
             self.lacks_room = true;
             return Err(Error::Limit {
                 what: "block store",
