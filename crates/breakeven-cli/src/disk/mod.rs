@@ -3,6 +3,8 @@
 //! A disk is one file; a server shows its volumes to NBD clients. A store is open for writing once. So commands that
 //! change the volumes of a served disk ask its server. The other commands work on a disk that nobody serves.
 
+#[cfg(feature = "vault")]
+mod backup;
 mod control;
 #[cfg(test)]
 mod fuzz_test;
@@ -33,6 +35,8 @@ use signal_hook::iterator::Signals;
 
 use crate::options::{DiskCommand, DiskCopyOptions, DiskCreateOptions, DiskFile, DiskServeOptions};
 use crate::standard::complain;
+#[cfg(feature = "vault")]
+pub use backup::Backup;
 use control::{Change, Control};
 pub use image::foretold;
 use server::{Listener, Server};

@@ -21,17 +21,18 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use breakeven::pool::{Pool, PoolOptions};
 use breakeven::quoted::{quoted, quoted_bytes};
 use breakeven::storage::RealStorage;
 use breakeven::vault::{
-    self, Compression, Entropy, FarEnd, FolderEnd, PathPatterns, Preset, Progress, ReadFiles,
-    Retention, Snapshot, SnapshotFilter, Source, Time, Vault, WriterOptions,
+    self, Added, Compression, Entropy, FarEnd, FolderEnd, PathPatterns, Preset, Progress,
+    ReadFiles, Retention, Snapshot, SnapshotFilter, Source, Time, Vault, WriterOptions,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
+use crate::disk::Backup;
 use crate::standard;
 use breakeven_cli::text::size;
 use local_time::{local, utc_offset};
@@ -400,51 +401,93 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
         now: now(),
         writer: writer_options(options, add.prices),
     };
-    let is_stream = add.paths.iter().any(|path| path == Path::new("-"));
-    let is_alone = add.paths.len() == 1 && add.files_from.is_empty() && add.files_from0.is_empty();
-    let added = match is_stream {
-        true if !is_alone => bail!("standard input is added by itself"),
-        true => vault.add_stream(
-            &pool()?,
-            add.stdin_filename.as_bytes(),
-            &mut Stdin(standard::input()?),
-            &settings,
-        )?,
-        false => {
-            let named = lists::named(add)?;
-            let mut added = vault.add(&pool()?, &named.paths, &settings, &mut |progress| {
-                bar.show(progress)
-            })?;
-            added.problems.extend(named.problems);
-            added
-        }
+    let added = match &add.disk {
+        Some(disk) => add_disk(vault, disk, &settings, &bar)?,
+        None => add_paths(vault, add, &settings, &bar)?,
     };
     bar.0.finish_and_clear();
+    tell_added(options, add, &added);
+    Ok(partial(&added.problems))
+}
+
+fn add_paths(
+    vault: &mut Vault,
+    add: &AddOptions,
+    settings: &vault::AddOptions,
+    bar: &Bar,
+) -> Result<Added> {
+    if !add.paths.iter().any(|path| path == Path::new("-")) {
+        let named = lists::named(add)?;
+        let show = &mut |progress: &Progress| bar.show(progress);
+        let mut added = vault.add(&pool()?, &named.paths, settings, show)?;
+        added.problems.extend(named.problems);
+        return Ok(added);
+    }
+    let is_alone = add.paths.len() == 1 && add.files_from.is_empty() && add.files_from0.is_empty();
+    if !is_alone {
+        bail!("standard input is added by itself");
+    }
+    let name = add.stdin_filename.as_bytes();
+    let added = vault.add_stream(&pool()?, name, &mut Stdin(standard::input()?), settings)?;
+    Ok(added)
+}
+
+/// Adds a volume of a disk. The disk keeps the snapshot that the vault has then.
+fn add_disk(
+    vault: &mut Vault,
+    disk: &Path,
+    settings: &vault::AddOptions,
+    bar: &Bar,
+) -> Result<Added> {
+    let pool = pool()?;
+    // A damaged disk is no damaged vault.
+    let opened = Backup::open(disk, settings.is_trial);
+    let mut backup = opened.map_err(|error| anyhow!("{}: {error:#}", quoted(&disk)))?;
+    let (path, name) = (backup.path().to_path_buf(), backup.name().to_string());
+    let show = &mut |progress: &Progress| bar.show(progress);
+    let added = vault.add_disk(&pool, &path, &name, &mut backup, settings, show);
+    let ended = backup.end(added.is_ok());
+    if let Some(failure) = backup.failure() {
+        bail!("{}: {failure}", quoted(&disk));
+    }
+    let mut added = added?;
+    if let Err(error) = ended {
+        let reason = format!("a snapshot of the last backup stays in the disk: {error}");
+        added.problems.push((path, reason));
+    }
+    Ok(added)
+}
+
+fn tell_added(options: &VaultOptions, add: &AddOptions, added: &Added) {
     let snapshot = &added.snapshot;
     let facts = json!({
         "snapshot": added.epoch, "files": snapshot.files, "folders": snapshot.folders, "raw_bytes": snapshot.raw_bytes,
         "new_raw_bytes": snapshot.new_raw_bytes, "stored_bytes": snapshot.stored_bytes, "unchanged_files": added.unchanged_files,
-        "shared_files": added.shared_files, "read_files": read_files(&added.read), "torn_files": added.torn_files, "dry_run": add.dry_run, "index_bytes": added.index_bytes, "problems": problems(&added.problems),
+        "shared_files": added.shared_files, "read_files": read_files(&added.read), "torn_files": added.torn_files, "disk_read_bytes": added.disk_read_bytes, "dry_run": add.dry_run, "index_bytes": added.index_bytes, "problems": problems(&added.problems),
     });
     let what = match add.dry_run {
         true => "would add".to_string(),
         false => format!("snapshot {}", added.epoch),
     };
+    let found = match &add.disk {
+        Some(_) => format!(
+            "a volume of {} bytes, {} read",
+            snapshot.raw_bytes, added.disk_read_bytes
+        ),
+        None => format!(
+            "{} files ({} unchanged) in {} folders, {} bytes",
+            snapshot.files, added.unchanged_files, snapshot.folders, snapshot.raw_bytes
+        ),
+    };
     let mut text = format!(
-        "{what}: {} files ({} unchanged) in {} folders, {} bytes, {} new, stored in {}",
-        snapshot.files,
-        added.unchanged_files,
-        snapshot.folders,
-        snapshot.raw_bytes,
-        snapshot.new_raw_bytes,
-        snapshot.stored_bytes
+        "{what}: {found}, {} new, stored in {}",
+        snapshot.new_raw_bytes, snapshot.stored_bytes
     );
     if let Some(line) = read_line(&added.read) {
         text.push('\n');
         text.push_str(&line);
     }
     tell(options, &facts, &text);
-    Ok(partial(&added.problems))
 }
 
 fn read_files(read: &ReadFiles) -> Value {

@@ -201,8 +201,12 @@ pub struct ExcludeOptions {
 #[derive(Debug, Args)]
 pub struct AddOptions {
     /// Files and folders; - adds standard input as one file
-    #[arg(value_name = "PATH", required_unless_present_any = ["files_from", "files_from0"])]
+    #[arg(value_name = "PATH", required_unless_present_any = ["files_from", "files_from0", "disk"])]
     pub paths: Vec<PathBuf>,
+    /// Add a volume of this disk of `breakeven disk`, the first unless named, and read only the blocks that changed
+    /// since the last time
+    #[arg(long, value_name = "DISK[:VOLUME]", conflicts_with_all = ["paths", "files_from", "files_from0"])]
+    pub disk: Option<PathBuf>,
     /// Add also what the lines of this file name, - for standard input; may be repeated
     #[arg(long, value_name = "FILE")]
     pub files_from: Vec<PathBuf>,

@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 #[path = "../../../breakeven-vault/tests/server/mod.rs"]
 mod server;
 
+mod disk;
 mod lists;
 mod look;
 mod metadata;

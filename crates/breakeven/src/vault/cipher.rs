@@ -254,6 +254,7 @@ pub(super) struct Keys {
     pub(super) vault: [u8; 16],
     identity: Zeroizing<[u8; 32]>,
     sparse: Zeroizing<[u8; 32]>,
+    items: Zeroizing<[u8; 32]>,
     seal: XChaCha20Poly1305,
 }
 
@@ -263,6 +264,7 @@ impl Keys {
         Keys {
             identity: master.derive("breakeven vault 1 identity"),
             sparse: master.derive("breakeven vault 1 sparse"),
+            items: master.derive("breakeven vault 2 items"),
             seal: XChaCha20Poly1305::new((&*seal).into()),
             master,
             vault,
@@ -289,6 +291,11 @@ impl Keys {
     /// Returns the hasher of an identity that skips zeros.
     pub(super) fn sparse_hasher(&self) -> blake3::Hasher {
         blake3::Hasher::new_keyed(&self.sparse)
+    }
+
+    /// Returns the hasher of an identity of items.
+    pub(super) fn items_hasher(&self) -> blake3::Hasher {
+        blake3::Hasher::new_keyed(&self.items)
     }
 
     pub(super) fn id_of(hasher: &blake3::Hasher) -> Id {

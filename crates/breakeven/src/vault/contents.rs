@@ -4,6 +4,7 @@
 //! must drop what it got if an error follows.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::codec::Decompressor;
@@ -14,7 +15,7 @@ use super::cipher::{Id, Keys};
 use super::copies::FrameReader;
 use super::far_end::FarEnd;
 use super::folder::{Entry, Stamp, read_folder, read_stamps};
-use super::hashing::{ContentHasher, Identity};
+use super::hashing::{ContentHasher, Identity, IdentityOf};
 use super::index::Index;
 use super::pack::{ChunkKind, CompressedFrame, HEAD_BYTES, OpenFrame, PREFIX_BYTES_LIMIT};
 use super::writer::Source;
@@ -31,8 +32,9 @@ pub(super) const FOLDER: &str = "folder";
 const ITEM_BYTES_MAX: usize = 26;
 /// The mark of an item without a chunk.
 pub(super) const ZEROS_BIT: u64 = 1;
-/// Added to the depth of a list whose identity skips zeros.
-pub(super) const SKIPS_ZEROS: u8 = 128;
+/// Added to the depth of a list by the kind of its identity.
+const SKIPS_ZEROS: u8 = 128;
+const OF_ITEMS: u8 = 64;
 
 /// A part of a content.
 pub(super) enum Piece<'a> {
@@ -113,22 +115,22 @@ impl Chunks {
             sink(Piece::Bytes(chunk))?;
             return Ok(chunk.len() as u64);
         };
-        let mut hasher = ContentHasher::new(&self.keys, list.skips_zeros);
+        let mut check = ContentCheck::new(&self.keys, list.identity_of);
         while let Some(item) = list.items.next(self, index, &mut |_| ())? {
             match item {
                 Item::Zeros(count) => {
                     sink(Piece::Zeros(count))?;
-                    hasher.update_zeros(count);
+                    check.zeros(count);
                 }
                 Item::Chunk { id, length } => {
                     let (frame, ordinal) = self.found_plain(index, id, length)?;
                     let chunk = chunk_of(&frame, ordinal)?;
                     sink(Piece::Bytes(chunk))?;
-                    hasher.update(chunk);
+                    check.chunk(&self.keys, id, chunk)?;
                 }
             }
         }
-        match hasher.identity() == list.identity(id) {
+        match check.identity() == list.identity(id) {
             true => Ok(list.raw_bytes),
             false => Err(wrong_content(id)),
         }
@@ -202,7 +204,7 @@ impl Chunks {
     pub(super) fn source<'c>(&'c mut self, index: &'c Index, id: Id) -> Result<ContentSource<'c>> {
         let list = self.items(index, id)?;
         Ok(ContentSource {
-            hasher: ContentHasher::new(&self.keys, list.skips_zeros),
+            check: ContentCheck::new(&self.keys, list.identity_of),
             chunks: self,
             index,
             id,
@@ -224,7 +226,7 @@ impl Chunks {
         items.extend_from_slice(&id.0);
         Ok(OpenList {
             raw_bytes,
-            skips_zeros: false,
+            identity_of: IdentityOf::Bytes,
             items: Items::new(1, raw_bytes, items),
         })
     }
@@ -238,17 +240,31 @@ impl Chunks {
         let frame = self.frame(index, place.frame)?;
         let mut reader = Reader::new("list", chunk_of(&frame, place.ordinal)?);
         let head = reader.byte()?;
-        let depth = head & !SKIPS_ZEROS;
+        let depth = head & !(SKIPS_ZEROS | OF_ITEMS);
         let raw_bytes = reader.number()?;
+        let identity_of = match head - depth {
+            0 => IdentityOf::Bytes,
+            SKIPS_ZEROS => IdentityOf::Data,
+            OF_ITEMS => IdentityOf::Items,
+            marks => return Err(reader.wrong("an identity of one kind", marks)),
+        };
         if !(1..=DEPTH_MAX).contains(&depth) {
             return Err(reader.wrong("a depth from 1 to 4", depth));
         }
         let items = reader.take(reader.left())?.to_vec();
         Ok(Some(OpenList {
             raw_bytes,
-            skips_zeros: head & SKIPS_ZEROS != 0,
+            identity_of,
             items: Items::new(depth, raw_bytes, items),
         }))
+    }
+
+    /// Returns the parts of a content that is a list, to be looked up.
+    pub(super) fn cursor(&mut self, index: &Index, id: Id) -> Result<ListCursor> {
+        let items = self.items(index, id)?.items;
+        let (range, id) = (0..0, Id::NONE);
+        let last = ContentExtent { range, id };
+        Ok(ListCursor { items, last })
     }
 
     /// Hands out the identities of all chunks that a content consists of, its own among them. A missing chunk is an
@@ -303,6 +319,42 @@ impl Chunks {
             }
         }
         Ok(())
+    }
+}
+
+/// A part of a content, as its list has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ContentExtent {
+    pub(super) range: Range<u64>,
+    /// Its chunk, or [`Id::NONE`] for zeros.
+    pub(super) id: Id,
+}
+
+/// Looks up the parts of a content that has a list, in rising order.
+pub(super) struct ListCursor {
+    items: Items,
+    last: ContentExtent,
+}
+
+impl ListCursor {
+    /// Returns the part in which an offset lies, which is not before the last one.
+    pub(super) fn extent_at(
+        &mut self,
+        chunks: &mut Chunks,
+        index: &Index,
+        offset: u64,
+    ) -> Result<Option<&ContentExtent>> {
+        while self.last.range.end <= offset {
+            let (id, length) = match self.items.next(chunks, index, &mut |_| ())? {
+                Some(Item::Zeros(length)) => (Id::NONE, length),
+                Some(Item::Chunk { id, length }) => (id, length),
+                None => return Ok(None),
+            };
+            let start = self.last.range.end;
+            let range = start..start + length;
+            self.last = ContentExtent { range, id };
+        }
+        Ok(Some(&self.last))
     }
 }
 
@@ -367,15 +419,107 @@ enum Item {
 /// The list of a content.
 struct OpenList {
     raw_bytes: u64,
-    /// Whether the identity of the content skips zeros.
-    skips_zeros: bool,
+    identity_of: IdentityOf,
     items: Items,
 }
 
 impl OpenList {
     fn identity(&self, id: Id) -> Identity {
-        let skips_zeros = self.skips_zeros;
-        Identity { id, skips_zeros }
+        let of = self.identity_of;
+        Identity { id, of }
+    }
+}
+
+/// Returns the first byte of a list.
+pub(super) fn head_of_list(depth: u8, of: IdentityOf) -> u8 {
+    assert!((1..=DEPTH_MAX).contains(&depth), "depth {depth}");
+    depth
+        | match of {
+            IdentityOf::Bytes => 0,
+            IdentityOf::Data => SKIPS_ZEROS,
+            IdentityOf::Items => OF_ITEMS,
+        }
+}
+
+/// Appends an item of zeros.
+pub(super) fn put_zeros(items: &mut Vec<u8>, count: u64) {
+    put_number(items, count << 1 | ZEROS_BIT);
+}
+
+/// Appends an item of a chunk.
+pub(super) fn put_item(items: &mut Vec<u8>, length_bytes: u64, id: Id) {
+    put_number(items, length_bytes << 1);
+    items.extend_from_slice(&id.0);
+}
+
+/// Computes the identity of a content again from the items of its list.
+#[derive(Clone)]
+enum ContentCheck {
+    Bytes(ContentHasher),
+    Items {
+        hasher: blake3::Hasher,
+        raw_bytes: u64,
+    },
+}
+
+impl ContentCheck {
+    fn new(keys: &Arc<Keys>, of: IdentityOf) -> ContentCheck {
+        match of {
+            IdentityOf::Bytes => ContentCheck::Bytes(ContentHasher::new(keys, false)),
+            IdentityOf::Data => ContentCheck::Bytes(ContentHasher::new(keys, true)),
+            IdentityOf::Items => ContentCheck::Items {
+                hasher: keys.items_hasher(),
+                raw_bytes: 0,
+            },
+        }
+    }
+
+    /// Takes the bytes of a chunk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for another chunk, where the identity of the content shows only the names of its chunks.
+    fn chunk(&mut self, keys: &Keys, id: Id, chunk: &[u8]) -> Result<()> {
+        match self {
+            ContentCheck::Bytes(hasher) => hasher.update(chunk),
+            ContentCheck::Items { hasher, raw_bytes } => {
+                if keys.id(chunk) != id {
+                    return Err(wrong_content(id));
+                }
+                let mut item = Vec::with_capacity(ITEM_BYTES_MAX);
+                put_item(&mut item, chunk.len() as u64, id);
+                hasher.update(&item);
+                *raw_bytes += chunk.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn zeros(&mut self, count: u64) {
+        match self {
+            ContentCheck::Bytes(hasher) => hasher.update_zeros(count),
+            ContentCheck::Items { hasher, raw_bytes } => {
+                let mut item = Vec::with_capacity(ITEM_BYTES_MAX);
+                put_zeros(&mut item, count);
+                hasher.update(&item);
+                *raw_bytes += count;
+            }
+        }
+    }
+
+    fn identity(self) -> Identity {
+        match self {
+            ContentCheck::Bytes(hasher) => hasher.identity(),
+            ContentCheck::Items { hasher, raw_bytes } => identity_of_items(hasher, raw_bytes),
+        }
+    }
+}
+
+/// Returns the identity of a content whose items were hashed.
+pub(super) fn identity_of_items(mut hasher: blake3::Hasher, raw_bytes: u64) -> Identity {
+    hasher.update(&raw_bytes.to_le_bytes());
+    Identity {
+        id: Keys::id_of(&hasher),
+        of: IdentityOf::Items,
     }
 }
 
@@ -502,7 +646,7 @@ pub(super) struct ContentSource<'c> {
     id: Id,
     list: OpenList,
     part: Part,
-    hasher: ContentHasher,
+    check: ContentCheck,
     /// The fault of the content, if it has one.
     pub(super) failure: Option<String>,
 }
@@ -537,11 +681,10 @@ impl ContentSource<'_> {
                 }
             };
             if count > 0 {
-                self.hasher.update(&buffer[..count]);
                 return Ok(count);
             }
             if !self.next_part()? {
-                return match self.hasher.clone().identity() == self.list.identity(self.id) {
+                return match self.check.clone().identity() == self.list.identity(self.id) {
                     true => Ok(0),
                     false => Err(wrong_content(self.id)),
                 };
@@ -552,9 +695,14 @@ impl ContentSource<'_> {
     /// Goes on to the next item; says whether there is one.
     fn next_part(&mut self) -> Result<bool> {
         self.part = match self.list.items.next(self.chunks, self.index, &mut |_| ())? {
-            Some(Item::Zeros(count)) => Part::Zeros(count),
+            Some(Item::Zeros(count)) => {
+                self.check.zeros(count);
+                Part::Zeros(count)
+            }
             Some(Item::Chunk { id, length }) => {
                 let (frame, ordinal) = self.chunks.found_plain(self.index, id, length)?;
+                let chunk = chunk_of(&frame, ordinal)?;
+                self.check.chunk(&self.chunks.keys, id, chunk)?;
                 Part::Chunk(frame, ordinal, 0)
             }
             None => return Ok(false),
@@ -575,7 +723,7 @@ impl Source for ContentSource<'_> {
     fn rewind(&mut self) -> Result<bool> {
         self.list = self.chunks.items(self.index, self.id)?;
         self.part = Part::Zeros(0);
-        self.hasher = ContentHasher::new(&self.chunks.keys, self.list.skips_zeros);
+        self.check = ContentCheck::new(&self.chunks.keys, self.list.identity_of);
         Ok(true)
     }
 
@@ -590,7 +738,6 @@ impl Source for ContentSource<'_> {
         if let Part::Zeros(left) = &mut self.part {
             *left -= count;
         }
-        self.hasher.update_zeros(count);
         Ok(())
     }
 

@@ -201,6 +201,8 @@ impl Copy<'_, '_> {
                     [*content, stamp.folder] = made;
                 }
                 Node::File { content, .. } if *content != Id::NONE => {
+                    // The state of a disk is named for one vault.
+                    stamp.disk = Id::NONE;
                     let was = named.and_then(|[theirs, ours]| {
                         Some([content_of(theirs.0)?, content_of(ours.0)?])
                     });

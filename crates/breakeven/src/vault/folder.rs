@@ -98,6 +98,8 @@ pub struct Stamp {
     pub inode: u64,
     /// A folder's own stamps.
     pub folder: Id,
+    /// The state of a disk that a file is of; [`Id::NONE`] for any other.
+    pub disk: Id,
 }
 
 /// Says whether a name stays within its folder.
@@ -301,6 +303,12 @@ pub(super) fn write_stamps(entries: &[Entry], stamps: &[Stamp]) -> Vec<u8> {
             bytes.extend_from_slice(&stamp.folder.0);
         }
     }
+    for (at, stamp) in stamps.iter().enumerate() {
+        if stamp.disk != Id::NONE {
+            put_number(&mut bytes, at as u64);
+            bytes.extend_from_slice(&stamp.disk.0);
+        }
+    }
     bytes
 }
 
@@ -326,10 +334,29 @@ pub(super) fn read_stamps(entries: &[Entry], content: &[u8]) -> Result<Vec<Stamp
             },
             inode,
             folder,
+            disk: Id::NONE,
         });
     }
-    reader.end()?;
+    read_disks(&mut reader, entries, &mut stamps)?;
     Ok(stamps)
+}
+
+/// Reads the states of disks that stand behind all stamps.
+fn read_disks(reader: &mut Reader<'_>, entries: &[Entry], stamps: &mut [Stamp]) -> Result<()> {
+    let mut next = 0;
+    while !reader.is_empty() {
+        let at = reader.number()?;
+        let place = usize::try_from(at).unwrap_or(usize::MAX);
+        let is_file =
+            (entries.get(place)).is_some_and(|entry| matches!(entry.node, Node::File { .. }));
+        let disk = reader.id()?;
+        if place < next || !is_file || disk == Id::NONE {
+            return Err(reader.wrong("the state of a file that follows", at));
+        }
+        stamps[place].disk = disk;
+        next = place + 1;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -399,11 +426,50 @@ mod tests {
             },
             inode: 1 << 60,
             folder: if at == 2 { content } else { Id::NONE },
+            disk: Id::NONE,
         };
         let stamps: Vec<Stamp> = (0..entries.len()).map(stamp).collect();
         let bytes = write_stamps(&entries, &stamps);
         assert_eq!(read_stamps(&entries, &bytes).unwrap(), stamps);
         assert!(read_stamps(&entries, &bytes[1..]).is_err());
+    }
+
+    #[test]
+    fn states_of_disks_come_back() {
+        let file = Node::File {
+            size_bytes: 9,
+            is_sparse: true,
+            is_torn: false,
+            content: Id([3; 16]),
+        };
+        let entries = [
+            entry(b"a", file.clone()),
+            entry(b"b", file),
+            entry(b"c", Node::Pipe),
+        ];
+        let mut stamps = vec![Stamp::default(); 3];
+        let plain = write_stamps(&entries, &stamps);
+        for at in 0..2 {
+            stamps[at].disk = Id([1 + at as u8; 16]);
+            let bytes = write_stamps(&entries, &stamps);
+            assert_eq!(read_stamps(&entries, &bytes).unwrap(), stamps);
+            assert!(read_stamps(&entries, &bytes[..bytes.len() - 1]).is_err());
+        }
+        // Twice, in falling order, of a folder, of nobody, and of no state.
+        for disks in [
+            &[(0, 1), (0, 1)][..],
+            &[(1, 1), (0, 1)],
+            &[(2, 1)],
+            &[(40, 1)],
+            &[(0, 0)],
+        ] {
+            let mut bytes = plain.clone();
+            for (at, id) in disks {
+                put_number(&mut bytes, *at);
+                bytes.extend_from_slice(&[*id; 16]);
+            }
+            assert!(read_stamps(&entries, &bytes).is_err(), "{disks:?}");
+        }
     }
 
     #[test]

@@ -27,8 +27,18 @@ const PART_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) id: Id,
-    /// Whether the identity skips zeros.
-    pub(super) skips_zeros: bool,
+    pub(super) of: IdentityOf,
+}
+
+/// The part of a content that makes its identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdentityOf {
+    /// All bytes.
+    Bytes,
+    /// All parts of 1 MiB but those of zeros.
+    Data,
+    /// The items of its list.
+    Items,
 }
 
 /// Joins the values of a content's parts. Parts that are not added are zeros.
@@ -82,11 +92,11 @@ impl Parts {
 
     /// Returns the identity of a content of so many parts, two or more, or of zeros.
     fn identity(mut self, part_count: u64, raw_bytes: u64) -> Identity {
-        let skips_zeros = self.has_zeros || self.next < part_count;
-        if skips_zeros {
+        if self.has_zeros || self.next < part_count {
             self.sparse.update(&raw_bytes.to_le_bytes());
             let id = Keys::id_of(&self.sparse);
-            return Identity { id, skips_zeros };
+            let of = IdentityOf::Data;
+            return Identity { id, of };
         }
         let mut right = self.last.take().expect("two parts");
         while self.tree.len() > 1 {
@@ -96,7 +106,8 @@ impl Parts {
         let root =
             |key: &[u8; 32]| merge_subtrees_root(&self.tree[0], &right, Mode::KeyedHash(key));
         let id = Id::of_hash(&self.keys.with_identity_key(root));
-        Identity { id, skips_zeros }
+        let of = IdentityOf::Bytes;
+        Identity { id, of }
     }
 }
 
@@ -194,8 +205,8 @@ impl ContentHasher {
         }
         if self.number == 0 && !self.is_blank {
             let id = Keys::id_of(&self.hasher);
-            let skips_zeros = false;
-            return Identity { id, skips_zeros };
+            let of = IdentityOf::Bytes;
+            return Identity { id, of };
         }
         if !self.is_blank {
             self.push_part();
@@ -332,8 +343,8 @@ mod tests {
         let is_zeros = |part: &[u8]| part.len() as u64 == PART_BYTES && is_zero(part);
         if !parts().any(|(_, part)| is_zeros(part)) {
             let id = keys.id(bytes);
-            let skips_zeros = false;
-            return Identity { id, skips_zeros };
+            let of = IdentityOf::Bytes;
+            return Identity { id, of };
         }
         let mut all = Vec::new();
         for (number, part) in parts().filter(|(_, part)| !is_zeros(part)) {
@@ -346,8 +357,8 @@ mod tests {
         let mut hasher = keys.sparse_hasher();
         hasher.update(&all);
         let id = Keys::id_of(&hasher);
-        let skips_zeros = true;
-        Identity { id, skips_zeros }
+        let of = IdentityOf::Data;
+        Identity { id, of }
     }
 
     #[test]

@@ -27,12 +27,16 @@ pub(super) fn chunk_bytes(
     most_bytes: usize,
 ) -> Option<usize> {
     Image::find(head, size_bytes)?;
-    let size_bytes = size_bytes.unwrap_or(u64::MAX);
+    Some(chunk_bytes_of(size_bytes.unwrap_or(u64::MAX), most_bytes))
+}
+
+/// Returns the length of the chunks of an image of so many bytes.
+pub(super) fn chunk_bytes_of(size_bytes: u64, most_bytes: usize) -> usize {
     let mut length = CHUNK_BYTES_LEAST;
     while size_bytes / length as u64 > CHUNKS_MAX && length < most_bytes {
         length *= 2;
     }
-    Some(length.min(most_bytes))
+    length.min(most_bytes)
 }
 
 #[cfg(test)]

@@ -42,6 +42,9 @@ mod delta;
 mod delta_test;
 #[cfg(test)]
 mod density_test;
+mod disk_source;
+#[cfg(test)]
+mod disk_source_test;
 mod far_end;
 mod folder;
 mod folder_end;
@@ -107,6 +110,7 @@ pub use collect::{CollectPlan, Collected};
 pub use compression::{Compression, Preset};
 pub use copy::Copied;
 pub use damage_log::Damage;
+pub use disk_source::{DiskRuns, DiskSource, DiskStates};
 pub use far_end::{AddMark, FarEnd, Listed, Put, Turn};
 pub use folder::{Entry, Node, Stamp, Time, is_safe_name};
 pub use folder_end::FolderEnd;

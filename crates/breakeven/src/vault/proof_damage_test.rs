@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use super::disk_source_test::MadeUpDisk;
 use super::far_end::{Listed, not_there};
 use super::folder_end::check_range;
 use super::proof_test::{PASSWORD, Rng, pool, writer_options};
@@ -205,12 +206,15 @@ impl Rest {
         let made = Vault::init(shelf.clone(), options, PASSWORD, COST, entropy);
         let mut vault = made.unwrap();
         let mut snapshots = BTreeMap::new();
+        let other = tempfile::tempdir().unwrap();
+        fs::write(other.path().join("a.disk"), "its file").unwrap();
+        let mut disk = MadeUpDisk::new(noise(20_000), 512);
         for at in 0..4 {
             fs::write(root.join("a/b/new"), noise(700 + at)).unwrap();
             // A version of an existing file.
-            let mut other = fs::read(root.join("c/other")).unwrap();
-            other[at * 2000] ^= 1;
-            fs::write(root.join("c/other"), other).unwrap();
+            let mut version = fs::read(root.join("c/other")).unwrap();
+            version[at * 2000] ^= 1;
+            fs::write(root.join("c/other"), version).unwrap();
             let paths = [root.to_path_buf()];
             let options = add_options(at as i64);
             let added = vault.add(&pool(), &paths, &options, &mut |_| ());
@@ -219,6 +223,21 @@ impl Rest {
             let files = files_below(root).into_iter();
             let files = files.map(|(path, bytes)| (below.join(path), bytes));
             snapshots.insert(epoch, files.collect());
+            if at > 1 {
+                continue;
+            }
+            // A volume of a disk, whose second state has another chunk.
+            disk.bytes[..900].copy_from_slice(&noise(900));
+            let file = other.path().join("a.disk");
+            let added = vault.add_disk(&pool(), &file, "root", &mut disk, &options, &mut |_| ());
+            let added = added.unwrap();
+            assert_eq!(added.disk_read_bytes, [20_000, 1024][at]);
+            let below = file
+                .strip_prefix("/")
+                .unwrap()
+                .with_file_name("a.disk:root");
+            let files = Files::from([(below, disk.bytes.clone())]);
+            snapshots.insert(added.epoch, files);
         }
         vault.forget(&[1]).unwrap();
         snapshots.remove(&1);

@@ -16,7 +16,9 @@ use crate::storage::simulated::{Fault, FaultKind};
 use crate::storage::{MemoryStorage, SimulatedDisk, Storage};
 
 use super::contents::Chunks;
+use super::disk_source_test::MadeUpDisk;
 use super::pack::{ChunkEntry, ChunkKind, Contents, PackKind};
+use super::repair::unless_damaged;
 use super::{
     ChunkLimits, Compression, Entropy, Entry, Error, FarEnd, FolderEnd, Node, PasswordCost,
     Snapshot, Source, Stamp, Time, Vault, VaultOptions, VerifyOptions, Writer, WriterOptions,
@@ -25,6 +27,8 @@ use super::{
 pub(super) const PASSWORD: &[u8] = b"a password";
 /// Live snapshots at once, so that a store stays small.
 const SNAPSHOTS_MAX: usize = 3;
+/// The name of the file that is the volume of a disk.
+const VOLUME: &[u8] = b"e";
 
 fn cost() -> PasswordCost {
     PasswordCost {
@@ -116,7 +120,10 @@ pub(super) fn add_with(
     let mut entries = Vec::new();
     let mut raw_bytes = 0;
     for (name, bytes) in tree {
-        let (content, size_bytes) = writer.add_content(&mut Again { bytes, at: 0 })?;
+        let (content, size_bytes) = match name == VOLUME {
+            true => add_volume(&mut writer, bytes)?,
+            false => writer.add_content(&mut Again { bytes, at: 0 })?,
+        };
         raw_bytes += size_bytes;
         entries.push(Entry {
             name: name.clone(),
@@ -158,6 +165,31 @@ pub(super) fn add_with(
         tags: vec![number.to_string()],
         ..Snapshot::default()
     })
+}
+
+/// Adds a file as the volume of a disk. Its state before is that of the last snapshot with it.
+fn add_volume(writer: &mut Writer<'_>, bytes: &[u8]) -> Result<(super::Id, u64)> {
+    let mut disk = MadeUpDisk::new(bytes.to_vec(), 128);
+    let mut chunks = Chunks::new(&writer.vault().far, &writer.vault().keys);
+    let mut content = None;
+    for (_, snapshot) in writer.vault().snapshots()? {
+        for top in chunks.folder(&writer.index, snapshot.folder)? {
+            let Node::Folder { content: inner } = top.node else {
+                panic!("{top:?}")
+            };
+            let entries = chunks.folder(&writer.index, inner)?.into_iter();
+            let mut volumes = entries.filter(|entry| entry.name == VOLUME);
+            if let Some(Node::File { content: id, .. }) = volumes.next().map(|it| it.node) {
+                content = Some(id);
+            }
+        }
+    }
+    if let Some(content) = content {
+        disk.before = unless_damaged(chunks.whole(&writer.index, content))?;
+    }
+    let content = content.filter(|_| disk.before.is_some());
+    let (content, _) = writer.add_volume(&mut disk, content, &mut |_| ())?;
+    Ok((content, bytes.len() as u64))
 }
 
 /// A content that can be read from its start again, like a file.

@@ -93,6 +93,8 @@ pub struct Added {
     pub torn_files: u64,
     /// The entries that could not be stored, or are not stored as they were, and why.
     pub problems: Vec<(PathBuf, String)>,
+    /// Bytes that were read of a disk's volume.
+    pub disk_read_bytes: u64,
     /// Memory that the index took at the end.
     pub index_bytes: u64,
 }
@@ -183,7 +185,7 @@ impl Vault {
         self.added(epoch, added)
     }
 
-    fn describe(&self, paths: Vec<Vec<u8>>, options: &AddOptions) -> Snapshot {
+    pub(super) fn describe(&self, paths: Vec<Vec<u8>>, options: &AddOptions) -> Snapshot {
         Snapshot {
             begun: options.now,
             host: options.host.clone(),
@@ -245,7 +247,7 @@ impl Vault {
     }
 
     /// Reads the snapshot as committed, if it was.
-    fn added(&self, epoch: Option<u64>, mut added: Added) -> Result<Added> {
+    pub(super) fn added(&self, epoch: Option<u64>, mut added: Added) -> Result<Added> {
         if let Some(epoch) = epoch {
             added.epoch = epoch;
             added.snapshot = self.snapshot(epoch)?;
@@ -273,6 +275,24 @@ fn names_of(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
     }
 }
 
+/// Returns the parts of a path.
+///
+/// # Errors
+/// [`Error::Invalid`] if it is not absolute, or a part of it leads elsewhere.
+pub(super) fn parts_of(path: &Path) -> Result<Vec<&[u8]>> {
+    let text = path.as_os_str().as_bytes();
+    let parts = text.split(|byte| *byte == b'/');
+    let parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty()).collect();
+    if text.first() != Some(&b'/') || !parts.iter().all(|part| is_safe_name(part)) {
+        let reason = format!(
+            "{} is not absolute, or has a part '.' or '..'",
+            quoted(&path)
+        );
+        return Err(Error::invalid("path", reason));
+    }
+    Ok(parts)
+}
+
 /// The paths to add as a tree of their parts.
 #[derive(Default)]
 struct Wanted {
@@ -282,20 +302,8 @@ struct Wanted {
 
 impl Wanted {
     fn insert(&mut self, path: &Path) -> Result<()> {
-        let text = path.as_os_str().as_bytes();
-        let parts: Vec<&[u8]> = text
-            .split(|byte| *byte == b'/')
-            .filter(|part| !part.is_empty())
-            .collect();
-        if text.first() != Some(&b'/') || !parts.iter().all(|part| is_safe_name(part)) {
-            let reason = format!(
-                "{} is not absolute, or has a part '.' or '..'",
-                quoted(&path)
-            );
-            return Err(Error::invalid("path", reason));
-        }
         let mut at = self;
-        for part in parts {
+        for part in parts_of(path)? {
             at = at.below.entry(part.to_vec()).or_default();
         }
         at.is_whole = true;
@@ -1036,7 +1044,7 @@ fn open_file(folder: &OwnedFd, name: &[u8]) -> std::result::Result<(Stat, OwnedF
     }
 }
 
-fn entry_of(name: &[u8], status: &Stat) -> Entry {
+pub(super) fn entry_of(name: &[u8], status: &Stat) -> Entry {
     Entry {
         name: name.to_vec(),
         node: Node::File {
@@ -1054,11 +1062,11 @@ fn entry_of(name: &[u8], status: &Stat) -> Entry {
     }
 }
 
-fn stamp_of(status: &Stat) -> Stamp {
+pub(super) fn stamp_of(status: &Stat) -> Stamp {
     Stamp {
         inode_changed: time(status.st_ctime, status.st_ctime_nsec),
         inode: status.st_ino,
-        folder: Id::NONE,
+        ..Stamp::default()
     }
 }
 

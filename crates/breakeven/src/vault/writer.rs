@@ -17,12 +17,12 @@ use super::bytes::{fail, put_number};
 use super::chunker::CHUNK_BYTES_LIMIT;
 use super::cipher::Id;
 use super::compression::{Compression, Outcome, Pick, Picker};
-use super::contents::{Chunks, DEPTH_MAX, SKIPS_ZEROS, ZEROS_BIT, check_whole};
+use super::contents::{Chunks, DEPTH_MAX, check_whole, head_of_list, put_item, put_zeros};
 use super::copies::copy_name;
 use super::delta::Deltas;
 use super::far_end::{AddMark, Listed};
 use super::folder::{Entry, Stamp, write_folder, write_stamps};
-use super::hashing::{ContentHasher, FileHasher};
+use super::hashing::{ContentHasher, FileHasher, Identity, IdentityOf};
 use super::images;
 use super::index::{FramePlace, Index, PackPlace, Place, read_packs, write_pack};
 use super::pack::{
@@ -586,23 +586,29 @@ impl<'v> Writer<'v> {
                 let id = self.vault.keys.id(chunk);
                 self.put_chunk(group, ChunkKind::Plain, id, chunk)?;
                 list.push(length, id);
-                self.cut_list(&mut list, LIST_BYTES_MAX)?;
+                self.cut_list(&mut list, 0)?;
                 window.consume(length);
             }
             window.fill(source)?;
         }
         let identity = hasher.identity();
-        let list_bytes = self.finish_list(identity.skips_zeros, &mut list)?;
-        if !self.is_whole(&identity.id)? {
-            let list = ChunkEntry {
-                id: identity.id,
-                kind: ChunkKind::List,
-                length_bytes: list_bytes.len() as u32,
-                resemblance: Resemblance::Unknown,
-            };
-            self.place_chunk(Group::Lists, &list, &list_bytes)?;
-        }
+        self.put_list(identity, &mut list)?;
         Ok((identity.id, list.raw_bytes))
+    }
+
+    /// Stores the list of a content, unless it is known and whole.
+    pub(super) fn put_list(&mut self, identity: Identity, list: &mut List) -> Result<()> {
+        let list_bytes = self.finish_list(identity.of, list)?;
+        if self.is_whole(&identity.id)? {
+            return Ok(());
+        }
+        let list = ChunkEntry {
+            id: identity.id,
+            kind: ChunkKind::List,
+            length_bytes: list_bytes.len() as u32,
+            resemblance: Resemblance::Unknown,
+        };
+        self.place_chunk(Group::Lists, &list, &list_bytes)
     }
 
     /// Returns the length of all chunks of a content, if it is an image. An image that ends within the longest chunk is
@@ -692,14 +698,10 @@ impl<'v> Writer<'v> {
         Ok(None)
     }
 
-    /// Makes chunks of the levels of a list that are longer than `most_bytes`.
-    fn cut_list(&mut self, list: &mut List, most_bytes: usize) -> Result<()> {
-        let mut level = 0;
-        while level < list.levels.len() && list.levels[level].len() > most_bytes {
-            let items = std::mem::take(&mut list.levels[level]);
-            let id = self.vault.keys.id(&items);
-            self.put_chunk(Group::Lists, ChunkKind::Plain, id, &items)?;
-            list.push_at(level + 1, items.len(), id);
+    /// Makes chunks of the levels of a list, from one on, that are longer than [`LIST_BYTES_MAX`].
+    pub(super) fn cut_list(&mut self, list: &mut List, mut level: usize) -> Result<()> {
+        while level < list.levels.len() && list.levels[level].len() > LIST_BYTES_MAX {
+            self.cut_level(list, level)?;
             level += 1;
         }
         if list.levels.len() > usize::from(DEPTH_MAX) {
@@ -708,23 +710,27 @@ impl<'v> Writer<'v> {
         Ok(())
     }
 
+    /// Makes a chunk of a level of a list, if there is anything in it.
+    pub(super) fn cut_level(&mut self, list: &mut List, level: usize) -> Result<()> {
+        let items = std::mem::take(&mut list.levels[level]);
+        if !items.is_empty() {
+            let id = self.vault.keys.id(&items);
+            self.put_chunk(Group::Lists, ChunkKind::Plain, id, &items)?;
+            put_item(list.level(level + 1), items.len() as u64, id);
+        }
+        Ok(())
+    }
+
     /// Returns the list of a content, whose lower levels become chunks.
-    fn finish_list(&mut self, skips_zeros: bool, list: &mut List) -> Result<Vec<u8>> {
+    fn finish_list(&mut self, of: IdentityOf, list: &mut List) -> Result<Vec<u8>> {
         list.flush_zeros();
         let mut level = 0;
         while level + 1 < list.levels.len() {
-            let items = std::mem::take(&mut list.levels[level]);
-            if !items.is_empty() {
-                let id = self.vault.keys.id(&items);
-                self.put_chunk(Group::Lists, ChunkKind::Plain, id, &items)?;
-                list.push_at(level + 1, items.len(), id);
-            }
+            self.cut_level(list, level)?;
             level += 1;
         }
         let depth = list.levels.len().max(1);
-        assert!(depth <= usize::from(DEPTH_MAX), "depth {depth}");
-        let mark = if skips_zeros { SKIPS_ZEROS } else { 0 };
-        let mut bytes = vec![depth as u8 | mark];
+        let mut bytes = vec![head_of_list(depth as u8, of)];
         put_number(&mut bytes, list.raw_bytes);
         bytes.extend(list.levels.pop().unwrap_or_default());
         Ok(bytes)
@@ -1045,33 +1051,27 @@ impl<'v> Writer<'v> {
 
 /// The items of a list that is being made, level by level.
 #[derive(Default)]
-struct List {
-    levels: Vec<Vec<u8>>,
-    raw_bytes: u64,
+pub(super) struct List {
+    pub(super) levels: Vec<Vec<u8>>,
+    pub(super) raw_bytes: u64,
     /// Zeros that are not yet noted.
-    zeros: u64,
+    pub(super) zeros: u64,
 }
 
 impl List {
-    fn push(&mut self, length: usize, id: Id) {
+    pub(super) fn push(&mut self, length: usize, id: Id) {
         self.flush_zeros();
-        self.push_at(0, length, id);
+        put_item(self.level(0), length as u64, id);
     }
 
-    fn flush_zeros(&mut self) {
+    pub(super) fn flush_zeros(&mut self) {
         let zeros = std::mem::take(&mut self.zeros);
         if zeros > 0 {
-            put_number(self.level(0), zeros << 1 | ZEROS_BIT);
+            put_zeros(self.level(0), zeros);
         }
     }
 
-    fn push_at(&mut self, level: usize, length: usize, id: Id) {
-        let items = self.level(level);
-        put_number(items, (length as u64) << 1);
-        items.extend_from_slice(&id.0);
-    }
-
-    fn level(&mut self, level: usize) -> &mut Vec<u8> {
+    pub(super) fn level(&mut self, level: usize) -> &mut Vec<u8> {
         if self.levels.len() <= level {
             self.levels.resize(level + 1, Vec::new());
         }
