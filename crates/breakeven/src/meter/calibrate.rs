@@ -136,7 +136,7 @@ pub fn calibrate(
                 watts,
             })
         };
-        let samples = with_busy_threads(busy_threads, || sample(options, clock, &mut tell))?;
+        let samples = with_busy_threads(busy_threads, || sample(options, clock, &mut tell))??;
         // The second idle phase joins the first: what drifted shows in its interval.
         match measured
             .iter_mut()

@@ -179,6 +179,7 @@ impl EnergyMeter {
     ) -> std::result::Result<PowerModel, String> {
         let watts = |thread_count: u32| {
             let watts = with_busy_threads(thread_count, || watts_over(rapl, phase, clock));
+            let watts = watts.map_err(|error| error.to_string())?;
             watts.map_err(|reason| reason.to_string())
         };
         let before = MachineLoad::now(&self.roots);

@@ -8,18 +8,24 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::error::{Error, Result};
+
 const TABLE_ENTRIES: usize = 1 << 13;
 
 /// Runs `body` while `thread_count` threads are busy; they have ended when it returns.
-pub(super) fn with_busy_threads<T>(thread_count: u32, body: impl FnOnce() -> T) -> T {
+///
+/// # Errors
+/// `Io` if the system starts fewer threads: a load that is not there would be measured.
+pub(super) fn with_busy_threads<T>(thread_count: u32, body: impl FnOnce() -> T) -> Result<T> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Raised even if the body panics, or the scope would wait for ever.
         let _guard = RaiseOnDrop(&stop);
         for _ in 0..thread_count {
-            scope.spawn(|| keep_busy(&stop));
+            let busy = std::thread::Builder::new().spawn_scoped(scope, || keep_busy(&stop));
+            busy.map_err(|error| Error::io("start", "a busy thread", error))?;
         }
-        body()
+        Ok(body())
     })
 }
 
@@ -63,7 +69,7 @@ mod tests {
             }
             7
         });
-        assert_eq!(answer, 7);
+        assert_eq!(answer.expect("threads"), 7);
         assert!(meter.stop(0).cpu.total().0 >= 0.02);
     }
 

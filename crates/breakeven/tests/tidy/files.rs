@@ -93,7 +93,9 @@ fn words(source: &Source, tokens: &[Token]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_tests = source.path.contains("/tests/") || source.path.ends_with("_test.rs");
     // The laboratory's files are its own.
-    let mut prints_names = !in_tests && !source.path.starts_with("crates/breakeven-lab/");
+    let is_product = !in_tests && !source.path.starts_with("crates/breakeven-lab/");
+    let is_example = source.path.contains("/examples/");
+    let mut prints_names = is_product;
     for (at, token) in tokens.iter().enumerate() {
         let next = |ahead: usize| tokens.get(at + ahead).map_or("", |token| token.text);
         match token.text {
@@ -109,6 +111,16 @@ fn words(source: &Source, tokens: &[Token]) -> Vec<(usize, String)> {
                 let what = "a name that was not quoted may hold line feeds and commands";
                 found.push((token.line, what.to_string()));
             }
+            "spawn"
+                if is_product
+                    && !in_tests
+                    && !is_example
+                    && panics_without_threads(&tokens[..at]) =>
+            {
+                let what =
+                    "it panics where the system starts no thread; `thread::Builder` does not";
+                found.push((token.line, what.to_string()));
+            }
             "sleep" if in_tests && next(1) == "(" => {
                 found.push((
                     token.line,
@@ -119,6 +131,20 @@ fn words(source: &Source, tokens: &[Token]) -> Vec<(usize, String)> {
         }
     }
     found
+}
+
+/// Says whether `spawn` behind these tokens is the function of a scope or of `std::thread`.
+fn panics_without_threads(before: &[Token]) -> bool {
+    let texts: Vec<&str> = before
+        .iter()
+        .rev()
+        .take(3)
+        .map(|token| token.text)
+        .collect();
+    matches!(
+        texts[..],
+        [".", "scope", ..] | ["::", "thread", ..] | [":", ":", "thread"]
+    )
 }
 
 /// Returns line and name of each module file that is only built for tests without saying so in its name.
@@ -235,6 +261,21 @@ fn unfinished_code_and_lame_tests_are_refused() {
     check_source(
         &Source::new("a_test.rs", &format!("{HEADER}fn wait() {{ sleep(TICK) }}")),
         &["a_test.rs:2: a test that"],
+    );
+}
+
+#[test]
+fn threads_that_the_system_refuses_are_no_panic() {
+    check(
+        "fn f() { std::thread::spawn(work) }",
+        &["a.rs:2: it panics"],
+    );
+    check("fn f() { scope.spawn(work) }", &["a.rs:2: it panics"]);
+    check("fn f() { Builder::new().spawn(work) }", &[]);
+    check("fn f() { Command::new(NAME).spawn() }", &[]);
+    check(
+        "fn f() {}\n#[cfg(test)]\nmod tests { fn f() { scope.spawn(work) } }",
+        &[],
     );
 }
 
