@@ -1,5 +1,5 @@
-//! Keeping a vault: the same again, clones, verifying, collecting, many small files, and the cost of a GB when there
-//! are many.
+//! Keeping a vault: the same again, clones, verifying, collecting, many small files, a disk that changes, and the cost
+//! of a GB when there are many.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use breakeven::meter::PowerModel;
 use breakeven::units::Seconds;
 
+use super::nightly_disk::{EXTENT_BYTES, NightlyDisk};
 use super::stores::{B3SUM, Program, Store, b3sum, peers_and_b3sum};
 use super::trees;
 use crate::data::{Kind, SEED};
@@ -22,7 +23,7 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "peng2020-dedup/keeping",
-    claim: "The daily steps of a vault cost as much as the change: adding again, clones, verifying, collecting, and a GB among a hundred.",
+    claim: "The daily steps of a vault cost as much as the change: adding again, clones, verifying, collecting, a changed GB of a disk, and a GB among a hundred.",
     source: "this project's own targets",
     figure: "see each cell",
     target: Target::at_least(0.0),
@@ -46,6 +47,11 @@ pub const EXPERIMENT: Experiment = Experiment {
         (
             "small files",
             "20,000 and 100,000 files of 2 KiB (quick: 100 and 500), by ours, restic and borg with their defaults. 3 runs (quick: 1)",
+        ),
+        (
+            "nightly disk",
+            "a disk of 100 GiB with 3 GiB of made-up mixed bytes, of which 1 GiB was written anew in pieces of 1 MiB \
+                (quick: a hundredth). restic with its defaults has a sparse file with the same bytes. 3 runs (quick: 1)",
         ),
     ],
     analysis: "Each step is a process of its own, with the derivation of its key from a password. Collecting reads \
@@ -94,6 +100,7 @@ const SMALL_BYTES: usize = 2048;
 /// A cell of less is none to judge by.
 const JUDGED_BYTES: u64 = 16 << 20;
 const SMALL: [u64; 2] = [20_000, 100_000];
+const NIGHTLY_DISK: &str = "nightly disk";
 
 /// Returns the cell of so many small files.
 fn small(files: u64) -> String {
@@ -184,6 +191,9 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
         let measure = Box::new(move || small_files(files, runs));
         cells.push(cell(&small(files), bytes, runs, measure));
     }
+    let (extents, runs) = if quick { (10, 1) } else { (1024, 3) };
+    let nightly = Box::new(move || nightly_disk(extents, runs));
+    cells.push(cell(NIGHTLY_DISK, extents * EXTENT_BYTES, runs, nightly));
     let growing = Box::new(move || growth(large, adds, &power));
     cells.push(cell(GROWTH, large, adds, growing));
     laboratory.measure(EXPERIMENT.key, COLUMNS, cells)
@@ -245,6 +255,34 @@ fn clones(bytes: u64, runs: usize) -> Result<Vec<Row>> {
                 Ok(row(CLONES, &name, (run, runs), of(used, bytes, 0)))
             }
             _ => Ok(row(CLONES, B3SUM, (run, runs), of(b3sum(&tree)?, bytes, 0))),
+        })?;
+        rows.extend(turns);
+    }
+    Ok(rows)
+}
+
+/// A disk of which a hundredth is written anew before each run.
+fn nightly_disk(extents: u64, runs: usize) -> Result<Vec<Row>> {
+    let scratch = trees::scratch()?;
+    let nightly = NightlyDisk::create(extents)?;
+    let ours = Store::create(OURS, scratch.path().join("ours"))?;
+    let restic = Store::create(RESTIC, scratch.path().join("restic"))?;
+    nightly.add_disk(&ours)?;
+    nightly.add_image(&restic, "first")?;
+    let mut rows = Vec::new();
+    for run in 0..runs {
+        nightly.change(run as u64)?;
+        let turns = interleave::in_turn(run, 2, |index| {
+            let store = [&ours, &restic][index];
+            let before = store.stored_bytes()?;
+            let used = match index {
+                0 => nightly.add_disk(store)?,
+                _ => nightly.add_image(store, &run.to_string())?,
+            };
+            let more = store.stored_bytes()? - before;
+            let name = [OURS, RESTIC][index].name();
+            let values = of(used, extents * EXTENT_BYTES, more);
+            Ok(row(NIGHTLY_DISK, &name, (run, runs), values))
         })?;
         rows.extend(turns);
     }
@@ -483,6 +521,23 @@ impl Judged<'_> {
         each.collect()
     }
 
+    fn nightly_disk(&self, ours: &str, restic: &str) -> Vec<Finding> {
+        let seconds = Interval::of_values(&self.values(NIGHTLY_DISK, ours, WALL));
+        let (ours, restic) = ((NIGHTLY_DISK, ours), (NIGHTLY_DISK, restic));
+        let note = "ours".to_string();
+        vec![
+            self.finding("seconds of a changed GB", seconds, at_most(10.0), note),
+            self.ratio("seconds over restic's", ours, restic, WALL, at_most(0.2)),
+            self.ratio(
+                "core seconds over restic's",
+                ours,
+                restic,
+                CPU,
+                at_most(0.6),
+            ),
+        ]
+    }
+
     fn growth(&self, ours: &str) -> Vec<Finding> {
         let cpu = self.values(GROWTH, ours, CPU);
         let early = middle(&cpu[1.min(cpu.len())..cpu.len().min(6)]);
@@ -515,6 +570,7 @@ fn judged_of(cell: &CellRecord) -> Vec<Finding> {
         name if AGAIN.contains(&name) => judged.again(&ours, &restic),
         CLONES => judged.clones(&ours),
         GROWTH => judged.growth(&ours),
+        NIGHTLY_DISK => judged.nightly_disk(&ours, &restic),
         name if COLLECTED.contains(&name) => judged.collected(&ours),
         _ => judged.small_files(&ours, &restic),
     }
@@ -637,6 +693,9 @@ mod tests {
         let cells = [cell("20000 small files", large, &small.concat())];
         assert_eq!(judged(&cells).len(), 2);
         assert!(judged(&cells).iter().all(|it| it.verdict == Holds));
+        let night = [(NIGHTLY_DISK, &*ours, 9.0), (NIGHTLY_DISK, &*restic, 30.0)];
+        let found = verdicts(cell(NIGHTLY_DISK, large, &night));
+        assert_eq!(found, [Holds, Differs, Holds]);
         let growing = cell(GROWTH, large, &[(GROWTH, &*ours, 1.0)]);
         assert!(
             costs(std::slice::from_ref(&growing))

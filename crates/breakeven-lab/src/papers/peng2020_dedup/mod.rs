@@ -10,6 +10,7 @@
 
 mod deck;
 mod keeping;
+mod nightly_disk;
 mod race;
 mod stores;
 mod trees;

@@ -125,6 +125,11 @@ impl Store {
         programs::run(self.command(&["add", "--host", host])?.arg(tree))
     }
 
+    /// Has a vault add the first volume of a disk.
+    pub fn add_disk(&self, disk: &Path) -> Result<Used> {
+        programs::run(self.command(&["add", "--disk"])?.arg(disk))
+    }
+
     /// Reads all that is stored and checks it.
     pub fn verify(&self) -> Result<Used> {
         programs::run(&mut match self.program {
