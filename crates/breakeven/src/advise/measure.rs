@@ -35,9 +35,11 @@ pub struct Sums {
     pub stored_bytes: u64,
     /// Stored bytes with a page header, each block rounded up to the allocation unit.
     pub allocated_bytes: u64,
+    /// Raw bytes, each block rounded up so.
+    pub raw_allocated_bytes: u64,
     /// Stored bytes with each file rounded up to the allocation unit, and kept raw where that is no larger.
     pub file_bytes: u64,
-    /// Raw bytes rounded up so.
+    /// Raw bytes with each file rounded up so.
     pub raw_file_bytes: u64,
     /// Seconds of compressing.
     pub encode_seconds: f64,
@@ -69,6 +71,7 @@ impl Sums {
         self.raw_bytes += other.raw_bytes;
         self.stored_bytes += other.stored_bytes;
         self.allocated_bytes += other.allocated_bytes;
+        self.raw_allocated_bytes += other.raw_allocated_bytes;
         self.file_bytes += other.file_bytes;
         self.raw_file_bytes += other.raw_file_bytes;
         self.encode_seconds += other.encode_seconds;
@@ -177,6 +180,7 @@ impl Bench {
             sums.raw_bytes += raw;
             sums.stored_bytes += stored;
             sums.allocated_bytes += page(raw).min(page(stored + PAGE_HEADER_BYTES));
+            sums.raw_allocated_bytes += page(raw);
         }
         (sums.file_bytes, sums.raw_file_bytes) = (sums.stored_bytes, sums.raw_bytes);
         Ok(sums)
@@ -339,6 +343,12 @@ mod tests {
         assert_eq!((sums.blocks, sums.raw_bytes), (3, 36_864));
         // Two compressible pages of one unit each, and one that is kept raw.
         assert_eq!(sums.allocated_bytes, 3 * 4096);
+        assert_eq!(sums.raw_allocated_bytes, 36_864);
+        // A short file takes a page raw, too: compressing it saves nothing, and costs no more.
+        let short = bench.measure(method, &[&text[..56]]);
+        let short = short.expect("a measurement");
+        let allocated = (short.allocated_bytes, short.raw_allocated_bytes);
+        assert_eq!(allocated, (4096, 4096));
         assert!(
             sums.stored_bytes > 4096 && sums.stored_bytes < 8192,
             "{}",

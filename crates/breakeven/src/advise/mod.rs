@@ -384,7 +384,7 @@ fn known(sample: &Sample, group: Option<usize>, cell: usize, setting: &Setting) 
     let predicted = setting.profile.estimate(class, method, length);
     let estimate = CellEstimate {
         stored_per_raw: predicted.stored_per_raw.value,
-        allocated_per_raw: predicted.stored_per_raw.value,
+        allocated_share: predicted.stored_per_raw.value,
         file_allocated_share: predicted.stored_per_raw.value,
         encode_seconds_per_byte: predicted.encode_seconds_per_byte.value,
         decode_seconds_per_byte: predicted.decode_seconds_per_byte.value,
@@ -512,7 +512,7 @@ fn class_verdicts(
     } = *seen;
     let block_bytes = options.sample.block_bytes;
     let whole_bytes = |estimate: &CellEstimate| estimate.stored_per_raw;
-    let in_units = |estimate: &CellEstimate| estimate.allocated_per_raw;
+    let in_units = |estimate: &CellEstimate| estimate.allocated_share;
     let in_files = |estimate: &CellEstimate| estimate.file_allocated_share;
     let files = method_costs(sample, group, setting, block_bytes, in_files);
     let sent = method_costs(sample, group, setting, block_bytes, whole_bytes);

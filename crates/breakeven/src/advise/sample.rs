@@ -131,7 +131,7 @@ pub struct CellEstimate {
     /// Stored bytes per raw byte.
     pub stored_per_raw: Estimate,
     /// Allocated bytes per raw byte, with page headers and allocation units.
-    pub allocated_per_raw: Estimate,
+    pub allocated_share: Estimate,
     /// Bytes allocated to compressed files, each in whole allocation units, over those allocated to them raw. For
     /// blocks smaller than files', stored bytes per raw byte.
     pub file_allocated_share: Estimate,
@@ -292,7 +292,7 @@ impl Sample {
         };
         self.sampled(group, cell).map(|estimate| CellEstimate {
             stored_per_raw: widened(estimate.stored_per_raw),
-            allocated_per_raw: widened(estimate.allocated_per_raw),
+            allocated_share: widened(estimate.allocated_share),
             file_allocated_share: widened(estimate.file_allocated_share),
             ..estimate
         })
@@ -302,7 +302,7 @@ impl Sample {
     fn sampled(&self, group: Option<usize>, cell: usize) -> Option<CellEstimate> {
         let bounds = |estimate: CellEstimate| CellEstimate {
             stored_per_raw: bounded(estimate.stored_per_raw, 1.0),
-            allocated_per_raw: bounded(estimate.allocated_per_raw, 1.0),
+            allocated_share: bounded(estimate.allocated_share, 1.0),
             file_allocated_share: bounded(estimate.file_allocated_share, 1.0),
             encode_seconds_per_byte: bounded(estimate.encode_seconds_per_byte, f64::MAX),
             decode_seconds_per_byte: bounded(estimate.decode_seconds_per_byte, f64::MAX),
@@ -330,7 +330,7 @@ impl Sample {
         };
         Some(CellEstimate {
             stored_per_raw: kept(Quotient::STORED)?,
-            allocated_per_raw: kept(Quotient::ALLOCATED)?,
+            allocated_share: kept(Quotient::ALLOCATED)?,
             file_allocated_share: kept(Quotient::FILES)?,
             encode_seconds_per_byte: of(Quotient::ENCODE)?,
             decode_seconds_per_byte: of(Quotient::DECODE)?,
@@ -367,7 +367,7 @@ impl Sample {
         let kept = |it: Quotient| leaning(it).or_else(|| of(it));
         Some(CellEstimate {
             stored_per_raw: kept(Quotient::STORED)?,
-            allocated_per_raw: of(Quotient::ALLOCATED)?,
+            allocated_share: of(Quotient::ALLOCATED)?,
             file_allocated_share: kept(Quotient::FILES)?,
             encode_seconds_per_byte: of(Quotient::ENCODE)?,
             decode_seconds_per_byte: of(Quotient::DECODE)?,
@@ -407,7 +407,7 @@ impl Sample {
         }
         Some(CellEstimate {
             stored_per_raw: self.combined_stored(cell, Quotient::STORED)?,
-            allocated_per_raw: sum(|part| part.allocated_per_raw),
+            allocated_share: self.combined_stored(cell, Quotient::ALLOCATED)?,
             file_allocated_share: self.combined_stored(cell, Quotient::FILES)?,
             encode_seconds_per_byte: sum(|part| part.encode_seconds_per_byte),
             decode_seconds_per_byte: sum(|part| part.decode_seconds_per_byte),
@@ -596,7 +596,10 @@ struct Quotient {
 
 impl Quotient {
     const STORED: Quotient = Quotient::per_raw(|sums| sums.stored_bytes as f64);
-    const ALLOCATED: Quotient = Quotient::per_raw(|sums| sums.allocated_bytes as f64);
+    const ALLOCATED: Quotient = Quotient {
+        part: |sums| sums.allocated_bytes as f64,
+        whole: |sums| sums.raw_allocated_bytes as f64,
+    };
     const ENCODE: Quotient = Quotient::per_raw(|sums| sums.encode_seconds);
     const DECODE: Quotient = Quotient::per_raw(|sums| sums.decode_seconds);
     const FILES: Quotient = Quotient {

@@ -204,7 +204,7 @@ impl Asked<'_> {
         let block_bytes = self.block_bytes(task);
         let stored: fn(&CellEstimate) -> Estimate = match task {
             Task::Files => |estimate| estimate.file_allocated_share,
-            Task::Pages | Task::Extents => |estimate| estimate.allocated_per_raw,
+            Task::Pages | Task::Extents => |estimate| estimate.allocated_share,
             _ => |estimate| estimate.stored_per_raw,
         };
         method_costs(self.sample, None, self.setting, block_bytes, stored).measured
