@@ -75,7 +75,7 @@ const LETTERS: [(char, Value, Meaning); 28] = [
     ('b', Number, Refused(BENCHMARK)),
     ('e', Number, Refused(BENCHMARK)),
     ('i', Number, Refused(BENCHMARK)),
-    ('S', Alone, Refused(BENCHMARK)),
+    ('S', Alone, Nothing),
     ('P', Number, Refused(BENCHMARK)),
     ('p', Number, Refused(BENCHMARK)),
 ];

@@ -344,23 +344,31 @@ fn together(before: Summary, after: Summary, begun: Instant) -> Summary {
 
 /// Writes a stream of either form.
 #[expect(clippy::large_enum_variant, reason = "there is one a stream")]
-enum AnyWriter {
+pub enum AnyWriter {
     Row(Writer<Counted>),
     Long(LongWriter<Counted>),
 }
 
 impl AnyWriter {
-    fn books(&self) -> Option<Books> {
+    pub fn books(&self) -> Option<Books> {
         match self {
             AnyWriter::Row(writer) => writer.books(),
             AnyWriter::Long(_) => None,
         }
     }
 
-    fn write_all(&mut self, bytes: &[u8]) -> breakeven::Result<()> {
+    pub fn write_all(&mut self, bytes: &[u8]) -> breakeven::Result<()> {
         match self {
             AnyWriter::Row(writer) => writer.write_all(bytes),
             AnyWriter::Long(writer) => writer.write_all(bytes),
+        }
+    }
+
+    /// Ends the stream.
+    pub fn finish(self) -> breakeven::Result<Summary> {
+        match self {
+            AnyWriter::Row(writer) => writer.finish().map(|(_, summary)| summary),
+            AnyWriter::Long(writer) => writer.finish().map(|(_, summary)| summary),
         }
     }
 }

@@ -149,6 +149,11 @@ fn list(typed: &FileOptions, window_max: u64) -> Result<ExitCode> {
 
 /// Runs `unpack`.
 pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
+    unpack_all(typed, !typed.files.habits.as_zstd)
+}
+
+/// Unpacks all sources. Empty ones are passed on if `takes_empty` holds, and other data is.
+fn unpack_all(typed: &UnpackOptions, takes_empty: bool) -> Result<ExitCode> {
     if typed.files.habits.list {
         return list(&typed.files, typed.window_max);
     }
@@ -172,7 +177,7 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
                 source,
                 (Some(target), sink),
                 &options,
-                (&job, passes_through),
+                (&job, Passing(passes_through, takes_empty)),
             )?);
             Ok(())
         });
@@ -191,7 +196,8 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
         };
         let sink = Sink::new(target.as_ref(), !typed.files.habits.no_sparse)?;
         let with = (target.as_ref(), sink);
-        let told = unpack_one(source, with, &options, (&job, passes_through))?;
+        let passing = Passing(passes_through, takes_empty);
+        let told = unpack_one(source, with, &options, (&job, passing))?;
         if let Some(target) = target {
             job.complete(target, source, job.typed.remove)?;
         }
@@ -204,9 +210,15 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
 pub fn cat(typed: &UnpackOptions) -> Result<ExitCode> {
     let mut typed = typed.clone();
     typed.files.stdout = true;
+    // gzip's `zcat -f` takes an empty log. Without -f an empty file is a lost one, as for zstd's.
+    let takes_empty = typed.files.force || !typed.files.habits.as_zstd;
     typed.files.force |= typed.files.habits.as_zstd;
-    unpack(&typed)
+    unpack_all(&typed, takes_empty)
 }
+
+/// Whether data that is no stream is passed on, and whether empty data is.
+#[derive(Clone, Copy)]
+struct Passing(bool, bool);
 
 /// The state that all files of a call share.
 struct Job<'a> {
@@ -221,6 +233,16 @@ impl Job<'_> {
     fn new(typed: &FileOptions) -> Result<Job<'_>> {
         let paths = tree::paths(typed)?;
         let has_several = paths.len() > 1;
+        if typed.tree.output_dir_flat.is_some()
+            && let Some([one, other]) = tree::of_one_name(&paths)
+        {
+            let reason = format!("{} and {} would be one file", quoted(&one), quoted(&other));
+            match typed.remove {
+                true => bail!("{reason}, and --rm would lose one of them"),
+                false if typed.quiet => {}
+                false => standard::complain(format!("{reason}: the last one stays")),
+            }
+        }
         if typed.output.is_some() && (typed.stdout || has_several && !typed.habits.as_zstd) {
             bail!(Usage("-o names one file, for one file".to_string()));
         }
@@ -360,6 +382,8 @@ impl Job<'_> {
             Target::standard_output(is_text || self.typed.stdout, instead)?
         } else if let Some(path) = &self.typed.output {
             Target::create(path, source, existing)?
+        } else if source.is_device()? {
+            bail!("{} is a device; name the file with -o", source.name);
         } else if let Some(path) = name(&source.path) {
             let path = tree::placed(&self.typed.tree, path)?;
             Target::create(&path, source, existing)?
@@ -648,7 +672,7 @@ fn unpack_one(
     source: &mut Source,
     (target, sink): (Option<&Target>, Sink),
     options: &ReaderOptions,
-    (job, passes_through): (&Job, bool),
+    (job, Passing(passes_through, takes_empty)): (&Job, Passing),
 ) -> Result<Vec<String>> {
     let begun = Instant::now();
     let target_name = || name_of(target);
@@ -657,6 +681,7 @@ fn unpack_one(
         true => source.magic_ahead()?,
         false => Magic::default(),
     };
+    let passes_through = passes_through && (takes_empty || !head.bytes.is_empty());
     if passes_through && unserved(&head.bytes).is_some() {
         Kind::expect(&head.bytes).with_context(|| name.clone())?;
     }

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Metadata, OpenOptions};
 use std::io::{self, IsTerminal, Read, Seek, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -142,6 +142,13 @@ impl Source {
             metadata,
             stretch: Stretch::default(),
         })
+    }
+
+    /// Says whether it is a device.
+    pub fn is_device(&self) -> Result<bool> {
+        let metadata = self.file.metadata().with_context(|| self.name.clone())?;
+        let kind = metadata.file_type();
+        Ok(kind.is_char_device() || kind.is_block_device())
     }
 
     /// Returns the number of bytes to read, if it is a regular file.

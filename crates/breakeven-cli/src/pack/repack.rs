@@ -1,8 +1,8 @@
 //! `breakeven repack`: packs a stream again for the days it will be kept, for example in a colder archive.
 //!
-//! Each block gets the method that costs least. The cores' work now is set against the price of the bytes until they
-//! are deleted (Hirsch 2017, section 3.4 and the outlook). The new stream must be smaller, and must decode to the same
-//! bytes, before it replaces the old one.
+//! Each block of a row gets the method that costs least, and one frame gets such a level. The cores' work now is set
+//! against the price of the bytes until they are deleted (Hirsch 2017, section 3.4 and the outlook). The new stream must
+//! be smaller, and must decode to the same bytes, before it replaces the old one.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -12,11 +12,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use breakeven::pool::Pool;
-use breakeven::stream::{Goal, ReaderOptions, Summary, Writer, WriterOptions, survey};
+use breakeven::stream::{
+    Goal, LongWriter, ReaderOptions, Summary, Survey, Writer, WriterOptions, survey,
+};
 use breakeven_cli::text::days;
 
 use super::choice::Setting;
 use super::content::{Content, unreadable};
+use super::course::AnyWriter;
+use super::form::{self, Aim};
 use super::place::{Existing, Source, Target};
 use super::{Counted, Job, READ_BYTES, container, say};
 use crate::options::{FileOptions, RepackOptions, Strategy, Usage};
@@ -69,7 +73,9 @@ impl Repacking<'_> {
         };
         let counted = survey(&mut source.file, &self.reading());
         let counted = counted.map_err(|error| unreadable(&name, error))?;
-        let is_mixed = counted.counted.lz4_frames + counted.counted.xz_frames > 0;
+        if self.typed.output.is_none() {
+            self.check_format(source, &counted)?;
+        }
         let target = match &self.typed.output {
             Some(path) if path == Path::new("-") => {
                 Target::standard_output(false, "name a file with -o, or lead it into a pipe")?
@@ -86,7 +92,7 @@ impl Repacking<'_> {
             false => Some(Target::nameless(&source.path)?),
         };
         let packed = draft.as_ref().unwrap_or(&target);
-        let summary = self.write(source, packed, pool, is_mixed || self.typed.mixed, job)?;
+        let summary = self.write(source, packed, (pool, job), &counted)?;
         let is_smaller = summary.stored_bytes < metadata.len();
         let days = days(&self.setting.days.to_string());
         if is_smaller {
@@ -134,21 +140,54 @@ impl Repacking<'_> {
         }
     }
 
-    /// Decodes the stream and packs it into the target.
-    fn write(
+    /// Refuses to put frames of zstd under the name of another format.
+    fn check_format(&self, source: &Source, survey: &Survey) -> Result<()> {
+        let (name, counted) = (&source.name, &survey.counted);
+        let ending = source.path.extension().and_then(|it| it.to_str());
+        // `pack --mixed` may have put frames of lz4 and xz there.
+        let is_ours = self.typed.mixed || matches!(ending, Some("zst" | "zstd" | "tzst"));
+        let format = match counted.zstd_frames {
+            _ if counted.gzip_members > 0 => "gzip",
+            0 if !is_ours && counted.lz4_frames > 0 => "lz4",
+            0 if !is_ours && counted.xz_frames > 0 => "xz",
+            _ => return Ok(()),
+        };
+        bail!("{name} is a file of {format}, and would hold zstd frames; name another file with -o")
+    }
+
+    /// Returns the writer of a stream in the form of the earlier one: a row, or one long frame.
+    fn writer(
         &self,
-        source: &mut Source,
-        target: &Target,
+        sink: Counted,
         pool: &Pool,
-        is_mixed: bool,
-        job: &Job,
-    ) -> Result<Summary> {
-        let container = container(is_mixed);
+        (survey, head): (&Survey, &[u8]),
+    ) -> Result<AnyWriter> {
+        let counted = &survey.counted;
+        let others = counted.lz4_frames + counted.xz_frames;
+        if counted.zstd_frames == 1 && others + counted.gzip_members == 0 && !self.typed.mixed {
+            let workers = pool.worker_count().max(1) as u32;
+            let content_bytes = survey.states_content.then_some(counted.content_bytes);
+            let known = (head, content_bytes);
+            let options = form::long_options(Aim::Money, self.setting, workers, known)?;
+            return Ok(AnyWriter::Long(LongWriter::new(sink, options)?));
+        }
+        let container = container(others > 0 || self.typed.mixed);
         let options = WriterOptions {
             container,
             choice: (self.setting).choice(self.goal, container.arms(), None),
             ..WriterOptions::default()
         };
+        Ok(AnyWriter::Row(Writer::new(sink, pool, options)?))
+    }
+
+    /// Decodes the stream and packs it into the target.
+    fn write(
+        &self,
+        source: &mut Source,
+        target: &Target,
+        (pool, job): (&Pool, &Job),
+        survey: &Survey,
+    ) -> Result<Summary> {
         let file = source.file.try_clone()?;
         let mut content = Content::open((&source.name, file), true, pool, &self.reading())?;
         let written = Arc::default();
@@ -160,7 +199,7 @@ impl Repacking<'_> {
             sink: Box::new(target.file()),
             written,
         };
-        let mut writer = Writer::new(sink, pool, options)?;
+        let mut writer = self.writer(sink, pool, (survey, content.fill()?))?;
         let books = writer.books();
         let mut done = 0;
         loop {
@@ -176,7 +215,7 @@ impl Repacking<'_> {
             done += count as u64;
             bar.set_position(content.stored_position().unwrap_or(done));
         }
-        let (_, summary) = writer.finish().with_context(|| target.name.clone())?;
+        let summary = writer.finish().with_context(|| target.name.clone())?;
         bar.finish_and_clear();
         if let Some(books) = &books {
             self.setting.learn(books);

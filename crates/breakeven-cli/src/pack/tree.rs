@@ -1,7 +1,9 @@
 //! The files of a command line, and the places of their results: folders, lists, and folders of output, as `zstd` has
 //! them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
@@ -18,12 +20,11 @@ pub fn paths(typed: &FileOptions) -> Result<Vec<PathBuf>> {
     let mut named = typed.paths.clone();
     for list in &typed.tree.filelist {
         let context = || quoted(&list).to_string();
-        let text = fs::read_to_string(list).with_context(context)?;
-        named.extend(
-            text.lines()
-                .filter(|line| !line.is_empty())
-                .map(PathBuf::from),
-        );
+        let text = fs::read(list).with_context(context)?;
+        // A carriage return at the end belongs to the name, as for zstd.
+        let lines = text.split(|byte| *byte == b'\n');
+        let lines = lines.filter(|line| !line.is_empty());
+        named.extend(lines.map(|line| PathBuf::from(OsStr::from_bytes(line))));
     }
     if named.is_empty() && typed.tree.filelist.is_empty() {
         return Ok(vec![PathBuf::from("-")]);
@@ -77,6 +78,15 @@ fn gather(path: PathBuf, typed: &FileOptions, found: &mut Vec<PathBuf>) -> Resul
         folders.extend(inner.into_iter().rev());
     }
     Ok(())
+}
+
+/// Returns two paths with one last name, if there are any.
+pub fn of_one_name(paths: &[PathBuf]) -> Option<[&PathBuf; 2]> {
+    let mut seen = HashMap::new();
+    paths.iter().find_map(|path| {
+        let before = seen.insert(path.file_name()?, path);
+        Some([before?, path])
+    })
 }
 
 /// Returns the place of the output for a name: in the one folder of output, which is created.

@@ -26,8 +26,9 @@ enum Outcome {
 use Outcome::{Names, Packs, Prints};
 
 /// Every option of `zstd --help` of version 1.5.7, as typed to pack a file.
-const OPTIONS: [(&str, Outcome); 79] = [
+const OPTIONS: [(&str, Outcome); 80] = [
     ("-o out", Packs),
+    ("-S", Packs),
     ("-k", Packs),
     ("--keep", Packs),
     ("--rm", Packs),
@@ -174,7 +175,7 @@ fn every_option_of_zstd_does_it_or_says_what_does() {
         .collect();
     let known = |option: &String| {
         let is_level = option == "-" || option == "--";
-        let is_bench = ["-e", "-i", "-S"].contains(&option.as_str());
+        let is_bench = ["-e", "-i"].contains(&option.as_str());
         is_level || is_bench || typed.contains(option)
     };
     let missing: Vec<String> = stock_options()
@@ -709,4 +710,52 @@ fn windows_holes_and_errors_are_as_zstd_has_them() {
         let output = shell(&folder, "zstd -t cut.zst");
         assert_eq!(output.status.code(), Some(1), "{cut}: {}", message(&output));
     }
+}
+
+/// A transfer that brought nothing is no success.
+#[test]
+fn empty_sources_are_errors_where_zstd_has_them_so() {
+    let (folder, _) = folder();
+    for (line, code) in [
+        ("zstdcat </dev/null", 1),
+        (": >e; zstdcat e", 1),
+        ("zcat e", 1),
+        ("zstd -dc e", 1),
+        // gzip's zcat takes an empty log among others.
+        ("zcat -f e", 0),
+        ("breakeven cat -f e", 0),
+    ] {
+        let output = shell(&folder, &format!(": >e; {line}"));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{line}: {}",
+            message(&output)
+        );
+    }
+}
+
+#[test]
+fn names_are_what_was_typed() {
+    let (folder, _) = folder();
+    // A carriage return belongs to the name.
+    let lists = "printf 1 >a; printf 22 >\"$(printf 'a\\r')\"; printf 'a\\r\\n' >list; \
+         zstd -q --rm --filelist list && cat a && zstdcat \"$(printf 'a\\r').zst\"";
+    check(&folder, lists, b"122");
+    // Of two files of one name one would be lost.
+    let flat = "mkdir o x y; echo one >x/s; echo two >y/s; \
+         breakeven pack -f --rm --output-dir-flat o x/s y/s || echo $?; cat x/s y/s; ls o";
+    check(&folder, flat, b"1\none\ntwo\n");
+    let output = shell(&folder, "zstd -f --output-dir-flat o x/s y/s");
+    ok(&output);
+    assert!(
+        message(&output).contains("would be one file"),
+        "{}",
+        message(&output)
+    );
+    // A device gives its name to no file.
+    let output = shell(&folder, "ln -s /dev/null null; zstd -q null");
+    assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+    assert!(message(&output).contains("device"), "{}", message(&output));
+    check(&folder, "zstd -qc null | zstdcat; ls null*", b"null\n");
 }

@@ -1,5 +1,6 @@
 //! `repack`: streams made smaller for the days they are kept, or left alone.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -117,6 +118,52 @@ fn containers_stay_what_they_are() {
         let foreign = frames["xz"].as_u64().unwrap_or(0) + frames["lz4"].as_u64().unwrap_or(0);
         assert!(mixed_may || foreign == 0, "{frames}");
     }
+}
+
+/// Readers of a file's format find that format under its name.
+#[test]
+fn no_other_format_gets_frames_of_zstd() {
+    let (folder, data) = folder();
+    for (tool, name) in [
+        ("gzip -1", "file.gz"),
+        ("xz -0", "file.xz"),
+        ("lz4 -1", "file.lz4"),
+    ] {
+        let other = folder.path().join(name);
+        let made = Command::new("sh")
+            .args([
+                "-c",
+                &format!("{tool} -qc file >{name} && cp {name} {name}.1"),
+            ])
+            .current_dir(folder.path())
+            .status();
+        assert!(made.expect("it starts").success(), "{tool}");
+        let before = fs::read(&other).expect("a file");
+        for path in [other.clone(), folder.path().join(format!("{name}.1"))] {
+            let output = run(&folder, &[&"repack", &"--keep", &"36500", &path]);
+            assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+            assert!(message(&output).contains("-o"), "{}", message(&output));
+            assert!(fs::read(&path).expect("a file") == before, "{tool}");
+        }
+        let packed = folder.path().join("other.zst");
+        let line: [&dyn AsRef<OsStr>; 6] = [&"repack", &"--keep", &"36500", &other, &"-o", &packed];
+        ok(&run(&folder, &line));
+        check_decodes(&folder, &packed, &data);
+        fs::remove_file(&packed).expect("a file");
+    }
+}
+
+/// Programs that read one frame alone would lose the rest.
+#[test]
+fn one_frame_stays_one() {
+    let (folder, data) = folder();
+    let (file, packed) = (folder.path().join("file"), folder.path().join("file.zst"));
+    ok(&run(&folder, &[&"pack", &"-1", &file]));
+    ok(&run(&folder, &[&"repack", &"--keep", &"36500", &packed]));
+    check_decodes(&folder, &packed, &data);
+    let output = run(&folder, &[&"info", &"--json", &packed]);
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(found["files"][0]["frames"]["zstd"], 1, "{found}");
 }
 
 #[test]

@@ -40,6 +40,8 @@ const PART_BYTES: usize = 64 << 10;
 const ROOM_BYTES_MIN: usize = 16;
 /// Consecutive zeros after which the workers' jobs end and the further zeros bypass the workers: a job of level 3.
 const ZEROS_BYTES_MIN: u64 = 8 << 20;
+/// The stack of the thread that writes to the sink. It is a quarter of the usual one, for hosts of little address space.
+const IO_STACK_BYTES: usize = 512 << 10;
 /// Pieces that may wait for the sink: 4 MiB, so that a job for a slow link does not block the workers.
 const PIECES: usize = 16;
 /// The window where the level follows a link. With 4 MiB a tar of documents and sources took 5 % more bytes by level 3,
@@ -158,6 +160,7 @@ impl<S: Write + Send + 'static> LongWriter<S> {
         let taken = Arc::clone(&sunk);
         let io = std::thread::Builder::new()
             .name("breakeven-io".to_string())
+            .stack_size(IO_STACK_BYTES)
             .spawn(move || write_pieces(sink, &pieces, &used, &taken))
             .map_err(|error| Error::io("start", "an I/O thread", error))?;
         Ok(LongWriter {
