@@ -424,7 +424,7 @@ fn progress_bar() -> ProgressBar {
     let bar = bar.with_style(style);
     if !bar.is_hidden() {
         // However long one method takes on a busy machine, the seconds go on.
-        bar.enable_steady_tick(Duration::from_secs(1));
+        standard::keep_drawing(&bar, Duration::from_secs(1));
     }
     bar
 }

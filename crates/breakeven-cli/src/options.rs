@@ -118,7 +118,7 @@ pub enum Command {
 pub enum DiskCommand {
     /// Make a disk with one empty volume, which takes no room before something is written
     Create(DiskCreateOptions),
-    /// Serve a disk's volumes to NBD clients until SIGINT or SIGTERM
+    /// Serve a disk's volumes to NBD clients until SIGINT, SIGTERM or SIGHUP
     Serve(DiskServeOptions),
     /// Make a disk of a raw image
     Import(DiskImportOptions),
@@ -235,7 +235,7 @@ pub struct DiskExportOptions {
     #[command(flatten)]
     pub file: DiskFile,
 
-    /// The raw image, which must not exist
+    /// The raw image, which must not exist; - for standard output
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
 

@@ -19,10 +19,12 @@ use std::io::{self, ErrorKind, Write};
 use std::mem::forget;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use breakeven::storage::closing;
 use breakeven_cli::text::printable;
+use indicatif::ProgressBar;
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
 use rustix::io::Errno;
 
@@ -94,7 +96,7 @@ fn check_open(stream: BorrowedFd<'_>, wrong: OFlags) -> io::Result<()> {
 
 /// Makes a stream blocking that was handed down as non-blocking, as gzip does: a slow reader is no error. Where that
 /// fails, the first call that would wait reports it.
-fn make_blocking(stream: BorrowedFd<'_>) {
+pub fn make_blocking(stream: BorrowedFd<'_>) {
     let flags = fcntl_getfl(stream).unwrap_or(OFlags::empty());
     if flags.contains(OFlags::NONBLOCK) {
         let _ = fcntl_setfl(stream, flags.difference(OFlags::NONBLOCK));
@@ -147,6 +149,22 @@ pub fn finish() -> Result<()> {
 pub fn tell(text: &str) {
     let lines: Vec<String> = text.lines().map(printable).collect();
     let _ = io::stderr().write_all((lines.join("\n") + "\n").as_bytes());
+}
+
+/// Draws a bar again and again, as long as it is shown. Where the system starts no thread, it is drawn as it moves.
+pub fn keep_drawing(bar: &ProgressBar, every: Duration) {
+    if bar.is_hidden() {
+        return;
+    }
+    let bar = bar.downgrade();
+    let draw = move || {
+        while let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) {
+            bar.tick();
+            drop(bar);
+            std::thread::park_timeout(every);
+        }
+    };
+    let _ = std::thread::Builder::new().spawn(draw);
 }
 
 /// Prints an error under the program's name, in one line with any names.

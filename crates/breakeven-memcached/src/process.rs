@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use breakeven::storage::beside::{self, SmallFileOptions};
 use rustix::process::{Gid, Resource, Rlimit, Uid};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use crate::options::{Asked, read};
 use crate::server::Server;
@@ -81,6 +81,8 @@ fn serve(settings: Settings) -> io::Result<()> {
     for signal in [SIGINT, SIGTERM, SIGUSR1] {
         signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
     }
+    // As memcached, it outlives the terminal that started it.
+    signal_hook::flag::register(SIGHUP, std::sync::Arc::default())?;
     if std::env::var_os(IN_BACKGROUND).is_some() {
         rustix::process::setsid()?;
     }

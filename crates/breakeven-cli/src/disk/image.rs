@@ -1,11 +1,13 @@
 //! Images in and out, the forecast of an import, and the check of every block.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
@@ -20,6 +22,7 @@ use breakeven::storage::{OpenOptions as StoredOptions, Storage as _};
 use breakeven_cli::text;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::{Opened, reserve};
@@ -174,7 +177,20 @@ impl ImageSource {
     fn file(path: &Path) -> Result<ImageSource> {
         let name = quoted(&path).to_string();
         let context = || format!("import {name}");
-        let mut image = File::open(path).with_context(context)?;
+        // A FIFO without a writer would let the call wait, whatever signal comes.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let opened = File::options().read(true).custom_flags(flags).open(path);
+        let mut image = opened.with_context(context)?;
+        standard::make_blocking(image.as_fd());
+        let kind = image.metadata().with_context(context)?.file_type();
+        if kind.is_fifo() {
+            let before = None;
+            return Ok(ImageSource {
+                image,
+                name,
+                before,
+            });
+        }
         let before = length_and_time(&mut image).with_context(context)?;
         image.seek(SeekFrom::Start(0)).with_context(context)?;
         Ok(ImageSource {
@@ -322,19 +338,10 @@ pub fn export(options: &DiskExportOptions) -> Result<ExitCode> {
     let volume = opened
         .disk
         .volume(options.volume.as_ref().unwrap_or(&first.name))?;
-    let context = || format!("write {}", quoted(&options.image));
-    ensure!(
-        options.image.symlink_metadata().is_err(),
-        "{} exists",
-        quoted(&options.image)
-    );
+    let size_bytes = volume.status().size_bytes;
     let stop = environment::stop_at_signals()?;
-    let partial = Partial::create(&options.image, beside::AS_NEW)?;
-    let image = partial.file();
-    image
-        .set_len(volume.status().size_bytes)
-        .with_context(context)?;
-    let bar = progress(volume.status().size_bytes);
+    let mut image = ImageTarget::create(&options.image, size_bytes)?;
+    let bar = progress(size_bytes);
     let mut buffer = vec![0; STEP_BYTES];
     let mut damage = Damage::default();
     for_each_stored(&volume, |at, count| {
@@ -343,15 +350,11 @@ pub fn export(options: &DiskExportOptions) -> Result<ExitCode> {
             true => damage.read(&volume, at, &mut buffer[..count]),
             false => volume.read(at, &mut buffer[..count])?,
         }
-        image
-            .write_all_at(&buffer[..count], at)
-            .with_context(context)?;
+        image.write(&buffer[..count], at)?;
         bar.set_position(at);
         Ok(())
     })?;
-    partial.finish(true)?;
-    partial.publish()?;
-    beside::sync_folder(&options.image)?;
+    image.finish(&options.image, size_bytes)?;
     bar.finish_and_clear();
     let mut lost = String::new();
     damage.tell(&volume.status().name, &mut lost);
@@ -359,6 +362,57 @@ pub fn export(options: &DiskExportOptions) -> Result<ExitCode> {
         standard::complain(format_args!("{line}; the image has zeros there"));
     }
     Ok(ExitCode::from(u8::from(damage.bytes > 0)))
+}
+
+/// The place of an exported image.
+enum ImageTarget {
+    File(Partial),
+    /// Standard output, and the bytes that went there.
+    Stream(Arc<File>, u64),
+}
+
+impl ImageTarget {
+    fn create(path: &Path, size_bytes: u64) -> Result<ImageTarget> {
+        if path == Path::new("-") {
+            standard::check()?;
+            let output = standard::output();
+            ensure!(!output.is_terminal(), "standard output is a terminal");
+            return Ok(ImageTarget::Stream(output, 0));
+        }
+        let is_free = path.symlink_metadata().is_err();
+        ensure!(is_free, "{} exists", quoted(&path));
+        let partial = Partial::create(path, beside::AS_NEW)?;
+        let grown = partial.file().set_len(size_bytes);
+        grown.with_context(|| format!("write {}", quoted(&path)))?;
+        Ok(ImageTarget::File(partial))
+    }
+
+    /// Writes at a place that is not before the last one.
+    fn write(&mut self, bytes: &[u8], at: u64) -> Result<()> {
+        match self {
+            ImageTarget::File(partial) => {
+                let written = partial.file().write_all_at(bytes, at);
+                written.with_context(|| format!("write {}", quoted(&partial.place())))
+            }
+            ImageTarget::Stream(output, done) => {
+                let mut zeros = io::repeat(0).take(at - *done);
+                let written = io::copy(&mut zeros, &mut &**output);
+                let written = written.and_then(|_| (&**output).write_all(bytes));
+                *done = at + bytes.len() as u64;
+                written.context("standard output")
+            }
+        }
+    }
+
+    fn finish(mut self, path: &Path, size_bytes: u64) -> Result<()> {
+        self.write(&[], size_bytes)?;
+        if let ImageTarget::File(partial) = self {
+            partial.finish(true)?;
+            partial.publish()?;
+            beside::sync_folder(path)?;
+        }
+        Ok(())
+    }
 }
 
 /// Reads every block of every volume; each has a checksum. Says no if a block cannot be read, or something that was

@@ -30,7 +30,7 @@ use breakeven::disk::{Disk, DiskOptions, Recall, Rest, Room};
 use breakeven::quoted::quoted;
 use breakeven::storage::{OpenOptions, RealStorage, Storage as _, followed};
 use breakeven_cli::text;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::options::{DiskCommand, DiskCopyOptions, DiskCreateOptions, DiskFile, DiskServeOptions};
@@ -300,6 +300,13 @@ fn served(options: &DiskServeOptions, threads: usize) -> DiskOptions {
     }
 }
 
+/// Returns the signals that end a server. Under `nohup` a hang-up does not.
+fn ending_signals() -> Vec<i32> {
+    let mut signals = vec![SIGINT, SIGTERM];
+    signals.extend((!crate::environment::is_ignored(SIGHUP)).then_some(SIGHUP));
+    signals
+}
+
 fn serve(options: &DiskServeOptions) -> Result<()> {
     let path = &options.file.path;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -323,7 +330,7 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
     let rest = (!options.read_only).then(|| opened.disk.rest());
     let listeners = listen(options)?;
     let control = control(options);
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("wait for signals")?;
+    let mut signals = Signals::new(ending_signals()).context("wait for signals")?;
     let connections = options.connections as usize;
     let disk = opened.disk.clone();
     let server = Server::new(disk, default, options.read_only, connections, threads);

@@ -369,7 +369,7 @@ impl Bar {
         bar.set_style(ProgressStyle::with_template(
             "{msg} {bytes}/{total_bytes} {wide_bar} {eta}",
         )?);
-        bar.enable_steady_tick(DRAWN_EVERY);
+        standard::keep_drawing(&bar, DRAWN_EVERY);
         Ok(Bar(bar))
     }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use super::client::Client;
 use super::{Server, breakeven, check_same, done, image, installed, made, refused};
@@ -47,7 +47,7 @@ fn images_of_any_length_come_back_to_the_byte() {
         check_same(&path("image"), &path("piped"));
         let server = Server::start(folder.path(), &[]);
         if has_copy {
-            let mut copy = std::process::Command::new("nbdcopy");
+            let mut copy = Command::new("nbdcopy");
             done(copy.arg(&server.address).arg(path("served")));
             check_same(&path("image"), &path("served"));
         }
@@ -99,7 +99,7 @@ fn an_import_that_is_interrupted_at_a_pipe_leaves_nothing() {
     // More than a pipe holds: by then it reads, and waits for more.
     pipe.write_all(&crate::noise(4 << 20)).expect("a reader");
     let process = import.id().to_string();
-    done(std::process::Command::new("kill").args(["-INT", &process]));
+    done(Command::new("kill").args(["-INT", &process]));
     let output = import.wait_with_output().expect("the program ends");
     assert!(!output.status.success());
     drop(pipe);
@@ -108,6 +108,48 @@ fn an_import_that_is_interrupted_at_a_pipe_leaves_nothing() {
         "{:?}",
         names_in(folder.path())
     );
+}
+
+/// A FIFO is a stream under a name.
+#[test]
+fn a_fifo_is_imported_and_a_signal_ends_the_wait_for_its_writer() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    image(&folder.path().join("image"), 9 << 20);
+    done(Command::new("mkfifo").arg(folder.path().join("fifo")));
+    let import = ["import", "d", "fifo", "--reserve=1MiB"];
+    let mut waiting = breakeven(&import, folder.path())
+        .spawn()
+        .expect("it starts");
+    // It has read the names in its folder once it has made a file there.
+    while names_in(folder.path()).len() < 3 {
+        std::thread::yield_now();
+    }
+    done(Command::new("kill").args(["-TERM", &waiting.id().to_string()]));
+    assert!(!waiting.wait().expect("it ends").success());
+    assert_eq!(names_in(folder.path()), ["fifo", "image"]);
+    let mut feeder = Command::new("sh");
+    let feeder = feeder
+        .args(["-c", "cat image >fifo"])
+        .current_dir(folder.path());
+    let mut feeder = feeder.spawn().expect("sh starts");
+    done(&mut breakeven(&import, folder.path()));
+    assert!(feeder.wait().expect("it ends").success());
+    let export = breakeven(&["export", "d", "-"], folder.path()).output();
+    let export = export.expect("it starts");
+    assert!(export.status.success(), "{export:?}");
+    let expected = fs::read(folder.path().join("image")).expect("a file");
+    assert!(export.stdout == expected, "{} bytes", export.stdout.len());
+}
+
+/// A terminal that is closed hangs up.
+#[test]
+fn a_server_that_hears_a_hang_up_ends_in_order() {
+    let folder = made("1MiB");
+    let mut server = Server::start(folder.path(), &[]);
+    let process = server.child.id().to_string();
+    done(Command::new("kill").args(["-HUP", &process]));
+    assert!(server.child.wait().expect("an ended server").success());
+    assert!(!server.socket.exists(), "the socket is left");
 }
 
 #[test]

@@ -246,7 +246,7 @@ pub(super) struct Surrounding(pub(super) &'static str, pub(super) Owes, pub(supe
 
 use Owes::{All, AllOrCode, AllOrSentence, Work};
 
-const SURROUNDINGS: [Surrounding; 78] = [
+const SURROUNDINGS: [Surrounding; 79] = [
     Surrounding(r#""$@""#, All, true),
     Surrounding(r#""$@" <&-"#, All, true),
     Surrounding(r#""$@" 2>&-"#, All, true),
@@ -410,6 +410,7 @@ const SURROUNDINGS: [Surrounding; 78] = [
     Surrounding(r#"$MEDDLE rename=38 link=38 -- "$@""#, AllOrSentence, false),
     Surrounding(r#"$MEDDLE rename=95 link=95 -- "$@""#, AllOrSentence, false),
     Surrounding(r#"$MEDDLE unlink=1 -- "$@""#, AllOrSentence, false),
+    Surrounding(r#"$MEDDLE rename=22 unlink=1 -- "$@""#, AllOrSentence, true),
     Surrounding(
         r#"$MEDDLE allocate=95 truncate=28 -- "$@""#,
         AllOrSentence,

@@ -214,8 +214,12 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if !self.is_named && is_at(&self.file, &self.path).unwrap_or(false) {
-            // Where names cannot be removed, at least the room is freed.
-            let _ = fs::remove_file(&self.path).or_else(|_| self.file.set_len(0));
+            let removed = fs::remove_file(&self.path);
+            // Where names cannot be removed, at least the room is freed; but a second name may be somebody's.
+            let has_other_names = self.file.metadata().is_ok_and(|it| it.nlink() > 1);
+            if removed.is_err() && !has_other_names {
+                let _ = self.file.set_len(0);
+            }
         }
     }
 }
@@ -313,7 +317,11 @@ fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Old kernels do not know the call, and some file systems not the flag.
         Err(Errno::NOSYS | Errno::INVAL) => match fs::hard_link(from, to) {
-            Ok(()) => fs::remove_file(from),
+            // A first name that cannot be removed harms nobody.
+            Ok(()) => {
+                let _ = fs::remove_file(from);
+                Ok(())
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
             Err(_) if fs::symlink_metadata(to).is_ok() => Err(Errno::EXIST.into()),
             Err(_) => fs::rename(from, to),

