@@ -30,7 +30,7 @@ fn places() -> TempDir {
 
 /// Changes a volume of a disk that nobody serves.
 fn change(folder: &Path, volume: &str, work: impl FnOnce(&Volume)) {
-    let (storage, name) = RealStorage::of_file(&folder.join("my.disk")).expect("a folder");
+    let (storage, name) = RealStorage::of_file(folder.join("my.disk")).expect("a folder");
     let disk = Disk::open(&storage, &name, DiskOptions::default()).expect("a disk");
     work(&disk.volume(volume).expect("a volume"));
     disk.close().expect("a clean end");
@@ -236,7 +236,7 @@ fn a_damaged_disk_is_no_damaged_vault() {
 fn a_disk_that_another_process_has_is_refused() {
     let folder = places();
     let path = folder.path();
-    let (storage, name) = RealStorage::of_file(&path.join("my.disk")).expect("a folder");
+    let (storage, name) = RealStorage::of_file(path.join("my.disk")).expect("a folder");
     let held = Disk::open(&storage, &name, DiskOptions::default()).expect("a disk");
     let output = run(path, &format!("{VAULT} add --disk my.disk"));
     let message = message(&output);

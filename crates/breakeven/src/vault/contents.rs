@@ -454,6 +454,7 @@ pub(super) fn put_item(items: &mut Vec<u8>, length_bytes: u64, id: Id) {
 
 /// Computes the identity of a content again from the items of its list.
 #[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "there is one a content")]
 enum ContentCheck {
     Bytes(ContentHasher),
     Items {

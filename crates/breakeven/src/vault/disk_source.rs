@@ -390,29 +390,25 @@ struct VolumeCopy<'s> {
 }
 
 impl VolumeCopy<'_> {
-    /// Returns the beginning of the chunk with an offset. The volume's end is one as well.
-    fn chunk_start(&self, offset: u64) -> u64 {
-        match offset >= self.size_bytes {
-            true => self.size_bytes,
-            false => offset - offset % self.chunk_bytes,
-        }
-    }
-
     /// Returns the part that begins at an offset, which is a chunk's.
     fn span_at(&mut self, at: u64, index: &Index) -> Result<VolumeSpan> {
-        let size_bytes = self.size_bytes;
-        let chunk_end = size_bytes.min(at + self.chunk_bytes);
+        let (size_bytes, chunk_bytes) = (self.size_bytes, self.chunk_bytes);
+        // The volume's end is a chunk's as well.
+        let chunk_start = |offset: u64| match offset >= size_bytes {
+            true => size_bytes,
+            false => offset - offset % chunk_bytes,
+        };
+        let chunk_end = size_bytes.min(at + chunk_bytes);
         let mut end = size_bytes;
-        if self.list.is_some() {
+        if let Some(list) = &mut self.list {
             let changed = &mut self.changed;
             let changed = changed.next(at, size_bytes, |from| self.source.changed(from))?;
-            let from = self.chunk_start(changed.start);
+            let from = chunk_start(changed.start);
             end = changed.end;
             if at < from {
-                let list = self.list.as_mut().expect("it is there");
                 match list.extent_at(index, at)? {
                     Some(extent) if extent.id == Id::NONE => {
-                        let end = self.chunk_start(extent.range.end.min(from));
+                        let end = chunk_start(extent.range.end.min(from));
                         if end > at {
                             return Ok(VolumeSpan::Zeros(end - at));
                         }
@@ -429,14 +425,12 @@ impl VolumeCopy<'_> {
         }
         let stored = &mut self.stored;
         let stored = stored.next(at, size_bytes, |from| self.source.stored(from))?;
-        let from = self.chunk_start(stored.start);
+        let from = chunk_start(stored.start);
         if at < from {
             return Ok(VolumeSpan::Zeros(from - at));
         }
-        let end = stored.end.min(end).next_multiple_of(self.chunk_bytes);
-        let end = end
-            .min(at + READ_BYTES.max(self.chunk_bytes))
-            .min(size_bytes);
+        let end = stored.end.min(end).next_multiple_of(chunk_bytes);
+        let end = end.min(at + READ_BYTES.max(chunk_bytes)).min(size_bytes);
         Ok(VolumeSpan::Unread(end - at))
     }
 }
