@@ -422,10 +422,8 @@ fn progress_bar() -> ProgressBar {
     let style =
         ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("a sound template");
     let bar = bar.with_style(style);
-    if !bar.is_hidden() {
-        // However long one method takes on a busy machine, the seconds go on.
-        standard::keep_drawing(&bar, Duration::from_secs(1));
-    }
+    // However long one method takes on a busy machine, the seconds go on.
+    standard::keep_drawing(&bar, Duration::from_secs(1));
     bar
 }
 

@@ -9,10 +9,9 @@ use breakeven::Error;
 use breakeven::disk::{ChangedExtent, Disk, DiskOptions, Extent, Volume};
 use breakeven::vault::{DiskRuns, DiskSource, DiskStates};
 
+use super::image::STATUS_BLOCKS;
 use super::{Opened, THREADS_MAX};
 
-/// The stored or changed blocks that are asked for at a time.
-const STATUS_BLOCKS: u64 = 1 << 16;
 /// The way for a disk that another process has.
 const SERVED: &str =
     "a served disk is backed up by `breakeven disk snapshot` and an NBD client (docs/disk.md)";

@@ -35,7 +35,7 @@ const STEP_BYTES: usize = IMPORT_BYTES as usize;
 /// A disk of a shorter image is made with short segments, so that it is small.
 const LONG_IMAGE_BYTES: u64 = 2 << 20;
 /// The blocks whose state is asked for at a time.
-const STATUS_BLOCKS: u64 = 1 << 20;
+pub(super) const STATUS_BLOCKS: u64 = 1 << 20;
 
 /// The way in for images that are not raw.
 const CONVERT: &str = "qemu-img convert -n -O raw IMAGE 'nbd+unix:///?socket=SOCKET'";
@@ -183,20 +183,15 @@ impl ImageSource {
         let mut image = opened.with_context(context)?;
         standard::make_blocking(image.as_fd());
         let kind = image.metadata().with_context(context)?.file_type();
-        if kind.is_fifo() {
-            let before = None;
-            return Ok(ImageSource {
-                image,
-                name,
-                before,
-            });
+        let mut before = None;
+        if !kind.is_fifo() {
+            before = Some(length_and_time(&mut image).with_context(context)?);
+            image.seek(SeekFrom::Start(0)).with_context(context)?;
         }
-        let before = length_and_time(&mut image).with_context(context)?;
-        image.seek(SeekFrom::Start(0)).with_context(context)?;
         Ok(ImageSource {
             image,
             name,
-            before: Some(before),
+            before,
         })
     }
 

@@ -172,12 +172,15 @@ fn unpack_all(typed: &UnpackOptions, takes_empty: bool) -> Result<ExitCode> {
         return job.join(|source, target| {
             // A sink with holes writes from the file's start, and this content may begin in its middle.
             let sink = Sink::new(Some(target), false)?;
-            let passes_through = typed.files.habits.pass_through;
+            let passing = Passing {
+                data: typed.files.habits.pass_through,
+                empty: takes_empty,
+            };
             say_all(unpack_one(
                 source,
                 (Some(target), sink),
                 &options,
-                (&job, Passing(passes_through, takes_empty)),
+                (&job, passing),
             )?);
             Ok(())
         });
@@ -189,14 +192,17 @@ fn unpack_all(typed: &UnpackOptions, takes_empty: bool) -> Result<ExitCode> {
         };
         // As in zstd and gzip, for users who read logs, packed or not.
         let habits = &typed.files.habits;
-        let passes_through = match &target {
+        let data = match &target {
             None => false,
             Some(_) if habits.no_pass_through => false,
             Some(target) => habits.pass_through || typed.files.force && !target.is_renamed(),
         };
         let sink = Sink::new(target.as_ref(), !typed.files.habits.no_sparse)?;
         let with = (target.as_ref(), sink);
-        let passing = Passing(passes_through, takes_empty);
+        let passing = Passing {
+            data,
+            empty: takes_empty,
+        };
         let told = unpack_one(source, with, &options, (&job, passing))?;
         if let Some(target) = target {
             job.complete(target, source, job.typed.remove)?;
@@ -216,9 +222,14 @@ pub fn cat(typed: &UnpackOptions) -> Result<ExitCode> {
     unpack_all(&typed, takes_empty)
 }
 
-/// Whether data that is no stream is passed on, and whether empty data is.
+/// The data that is passed on although it is no stream.
 #[derive(Clone, Copy)]
-struct Passing(bool, bool);
+struct Passing {
+    /// Any, but for empty data.
+    data: bool,
+    /// Empty data, where other data is.
+    empty: bool,
+}
 
 /// The state that all files of a call share.
 struct Job<'a> {
@@ -672,16 +683,16 @@ fn unpack_one(
     source: &mut Source,
     (target, sink): (Option<&Target>, Sink),
     options: &ReaderOptions,
-    (job, Passing(passes_through, takes_empty)): (&Job, Passing),
+    (job, passing): (&Job, Passing),
 ) -> Result<Vec<String>> {
     let begun = Instant::now();
     let target_name = || name_of(target);
     let name = source.name.clone();
-    let head = match passes_through {
+    let head = match passing.data {
         true => source.magic_ahead()?,
         false => Magic::default(),
     };
-    let passes_through = passes_through && (takes_empty || !head.bytes.is_empty());
+    let passes_through = passing.data && (passing.empty || !head.bytes.is_empty());
     if passes_through && unserved(&head.bytes).is_some() {
         Kind::expect(&head.bytes).with_context(|| name.clone())?;
     }

@@ -214,10 +214,9 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if !self.is_named && is_at(&self.file, &self.path).unwrap_or(false) {
-            let removed = fs::remove_file(&self.path);
             // Where names cannot be removed, at least the room is freed; but a second name may be somebody's.
-            let has_other_names = self.file.metadata().is_ok_and(|it| it.nlink() > 1);
-            if removed.is_err() && !has_other_names {
+            let has_other_names = || self.file.metadata().is_ok_and(|it| it.nlink() > 1);
+            if fs::remove_file(&self.path).is_err() && !has_other_names() {
                 let _ = self.file.set_len(0);
             }
         }

@@ -32,7 +32,7 @@ use super::record::Snapshot;
 use super::repair::unless_damaged;
 use super::walk::{AddOptions, Added, NODE_FLAGS, entry_of, parts_of, stamp_of};
 use super::writer::{Group, List, Writer};
-use super::{INDEX_PHASE, Progress, Vault};
+use super::{Progress, Vault};
 
 /// Chunks of a part of the list; tests have shorter volumes. With items of 26 bytes at the most, a part is shorter than
 /// 128 KiB, to which other lists are cut.
@@ -124,19 +124,10 @@ impl Vault {
         let now = Id(self.entropy.take());
         states.now = format!("{}{}", states.prefix, now.hex());
         let mut snapshot = self.describe(vec![path], options);
-        let mut writer = Writer::new(self, pool, options.writer)?;
-        writer.is_trial = options.is_trial;
-        // Only now: the writer has read the newest state.
-        let parent = (writer.vault()).newest_of(&options.host, &snapshot.paths)?;
-        progress(&Progress {
-            phase: INDEX_PHASE,
-            done: writer.index_bytes(),
-            total: options.writer.index_bytes_max,
-        });
-        snapshot.parent = parent.as_ref().map_or(0, |(epoch, _)| *epoch);
+        let (mut writer, parent) = self.begin_add(pool, &mut snapshot, options, progress)?;
         let mut chunks = Chunks::new(&writer.vault().far, &writer.vault().keys);
         let mut before = match parent {
-            Some((_, parent)) => tree.file_in(&parent, &mut chunks, &writer.index)?,
+            Some(parent) => tree.file_in(&parent, &mut chunks, &writer.index)?,
             None => None,
         };
         states.before = (before.as_ref()).map(|it| format!("{}{}", states.prefix, it.state.hex()));

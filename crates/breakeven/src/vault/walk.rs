@@ -140,23 +140,14 @@ impl Vault {
         let mut snapshot = self.describe(names_of(paths)?, options);
         let root = rustix::fs::open("/", FOLDER_FLAGS, Mode::empty());
         let root = root.map_err(|error| Error::io("open", "/", error.into()))?;
-        let mut writer = Writer::new(self, pool, options.writer)?;
-        writer.is_trial = options.is_trial;
-        // Only now: the writer has read the newest state.
-        let parent = (writer.vault()).newest_of(&options.host, &snapshot.paths)?;
-        progress(&Progress {
-            phase: INDEX_PHASE,
-            done: writer.index_bytes(),
-            total: options.writer.index_bytes_max,
-        });
-        let parents = parent.as_ref().map(|(_, it)| [it.folder, it.stamps]);
-        let total = parent.as_ref().map_or(0, |(_, it)| it.raw_bytes);
-        snapshot.parent = parent.as_ref().map_or(0, |(epoch, _)| *epoch);
+        let (writer, parent) = self.begin_add(pool, &mut snapshot, options, progress)?;
+        let parents = parent.as_ref().map(|it| [it.folder, it.stamps]);
+        let total = parent.as_ref().map_or(0, |it| it.raw_bytes);
         let mut walk = Walk {
             chunks: Chunks::new(&writer.vault().far, &writer.vault().keys),
             unchanged_before: (parent.as_ref())
-                .map_or(i64::MIN, |(_, it)| it.begun.seconds - CLOCK_GRAIN_SECONDS),
-            parent_has_attributes: parent.is_some_and(|(_, it)| it.has_attributes),
+                .map_or(i64::MIN, |it| it.begun.seconds - CLOCK_GRAIN_SECONDS),
+            parent_has_attributes: parent.is_some_and(|it| it.has_attributes),
             lacks_proc: false,
             writer,
             options,
@@ -183,6 +174,27 @@ impl Vault {
         (added.snapshot.folder, added.snapshot.stamps) = (folder, stamps);
         let epoch = writer.end(&mut added.snapshot)?;
         self.added(epoch, added)
+    }
+
+    /// Begins an add. Returns the newest snapshot of the same host and paths, too, which becomes the parent.
+    pub(super) fn begin_add(
+        &mut self,
+        pool: &Pool,
+        snapshot: &mut Snapshot,
+        options: &AddOptions,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<(Writer<'_>, Option<Snapshot>)> {
+        let mut writer = Writer::new(self, pool, options.writer)?;
+        writer.is_trial = options.is_trial;
+        // Only now: the writer has read the newest state.
+        let parent = (writer.vault()).newest_of(&options.host, &snapshot.paths)?;
+        progress(&Progress {
+            phase: INDEX_PHASE,
+            done: writer.index_bytes(),
+            total: options.writer.index_bytes_max,
+        });
+        snapshot.parent = parent.as_ref().map_or(0, |(epoch, _)| *epoch);
+        Ok((writer, parent.map(|(_, it)| it)))
     }
 
     pub(super) fn describe(&self, paths: Vec<Vec<u8>>, options: &AddOptions) -> Snapshot {

@@ -138,13 +138,10 @@ fn panics_without_threads(before: &[Token]) -> bool {
     let texts: Vec<&str> = before
         .iter()
         .rev()
-        .take(3)
+        .take(2)
         .map(|token| token.text)
         .collect();
-    matches!(
-        texts[..],
-        [".", "scope", ..] | ["::", "thread", ..] | [":", ":", "thread"]
-    )
+    matches!(texts[..], [".", "scope"] | ["::", "thread"])
 }
 
 /// Returns line and name of each module file that is only built for tests without saying so in its name.
