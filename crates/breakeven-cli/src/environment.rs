@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ,
+};
 use signal_hook::flag;
 
 /// Names a cache folder of one's own, for tests and for machines that share a home.
@@ -31,18 +33,25 @@ pub fn cache_folder() -> Option<PathBuf> {
         .or_else(|| Some(absolute("HOME")?.join(".cache/breakeven")))
 }
 
-/// Returns a flag that the terminating signals raise; a second such signal ends the program.
+/// Returns the signals that end a program and leave it time to clean up.
 ///
 /// A signal that was ignored from the start stays ignored. Such are a hang-up under `nohup`, and a terminal's signal to
 /// a script that goes on in the background.
+pub fn ending_signals() -> Vec<i32> {
+    let mut signals = vec![
+        SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU,
+    ];
+    signals.retain(|&signal| !is_ignored(signal));
+    signals
+}
+
+/// Returns a flag that the ending signals raise; a second such signal ends the program.
 pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        if !is_ignored(signal) {
-            flag::register_conditional_default(signal, Arc::clone(&stop))
-                .and_then(|_| flag::register(signal, Arc::clone(&stop)))
-                .context("catch signals")?;
-        }
+    for signal in ending_signals() {
+        flag::register_conditional_default(signal, Arc::clone(&stop))
+            .and_then(|_| flag::register(signal, Arc::clone(&stop)))
+            .context("catch signals")?;
     }
     Ok(stop)
 }

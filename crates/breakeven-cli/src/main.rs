@@ -44,6 +44,11 @@ use options::{Command, DbCommand, DiskCommand, Options};
 
 fn main() -> ExitCode {
     memory::share_where_limited();
+    memory::with_stack(begin)
+}
+
+/// Reads the command line and carries it out.
+fn begin() -> ExitCode {
     let program = std::env::args_os().next().unwrap_or_default();
     // For scripts of zstd, every error is 1.
     let usage = match zstd::stands_in(&program.to_string_lossy()) {
@@ -148,12 +153,11 @@ fn prints(command: &Command) -> bool {
         Command::Pack(options) => options.ledger,
         Command::Report(_) | Command::Unpack(_) | Command::Cat(_) | Command::Repack(_) => false,
         Command::Serve { .. } => false,
+        #[cfg(feature = "vault")]
+        Command::Vault(options) => !options.command.is_mount(),
         Command::Disk(command) => matches!(
             command,
-            DiskCommand::Serve(_)
-                | DiskCommand::Info(_)
-                | DiskCommand::Fsck(_)
-                | DiskCommand::Compact(_)
+            DiskCommand::Info(_) | DiskCommand::Fsck(_) | DiskCommand::Compact(_)
         ),
         Command::Db { command } => !matches!(command, DbCommand::Create { .. }),
         _ => true,

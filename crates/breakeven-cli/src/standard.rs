@@ -127,6 +127,11 @@ pub fn print(text: impl AsRef<[u8]>) {
     }
 }
 
+/// Prints a line that a server goes on without.
+pub fn greet(text: &str) {
+    let _ = output().as_ref().write_all(text.as_bytes());
+}
+
 /// Ends the use of standard output; nothing may write to it after this.
 ///
 /// # Errors

@@ -30,9 +30,9 @@ use breakeven::disk::{Disk, DiskOptions, Recall, Rest, Room};
 use breakeven::quoted::quoted;
 use breakeven::storage::{OpenOptions, RealStorage, Storage as _, followed};
 use breakeven_cli::text;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::environment::ending_signals;
 use crate::options::{DiskCommand, DiskCopyOptions, DiskCreateOptions, DiskFile, DiskServeOptions};
 use crate::standard::complain;
 #[cfg(feature = "vault")]
@@ -300,13 +300,6 @@ fn served(options: &DiskServeOptions, threads: usize) -> DiskOptions {
     }
 }
 
-/// Returns the signals that end a server. Under `nohup` a hang-up does not.
-fn ending_signals() -> Vec<i32> {
-    let mut signals = vec![SIGINT, SIGTERM];
-    signals.extend((!crate::environment::is_ignored(SIGHUP)).then_some(SIGHUP));
-    signals
-}
-
 fn serve(options: &DiskServeOptions) -> Result<()> {
     let path = &options.file.path;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -368,7 +361,7 @@ fn serve(options: &DiskServeOptions) -> Result<()> {
         let address = listener.address()?;
         let listening = Arc::clone(&server);
         start("listener", move || listening.listen(&listener))?;
-        crate::standard::print(format!("{address}\n"));
+        crate::standard::greet(&format!("{address}\n"));
     }
     signals.forever().next();
     let ended = server.end(|| resting.map_or(Ok(()), Resting::finish));

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use breakeven::disk::Disk;
 use breakeven::quoted::quoted;
 use breakeven_memcached::sockets::{self, Inherited, with_short_path};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Mode;
 
 use super::handshake::{Offer, negotiate};
@@ -170,7 +172,13 @@ impl Listener {
         })
     }
 
+    /// Waits for a client and lets it in. Without a descriptor for it, the system says so before a client comes.
     fn accept(&self) -> io::Result<Stream> {
+        let socket = match self {
+            Listener::Unix(listener, _) => listener.as_fd(),
+            Listener::Tcp(listener) => listener.as_fd(),
+        };
+        poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], None)?;
         Ok(match self {
             Listener::Unix(listener, _) => Stream::Unix(listener.accept()?.0),
             Listener::Tcp(listener) => {
@@ -245,16 +253,22 @@ impl Server {
 
     /// Lets clients in until the server ends; a thread of its own.
     pub fn listen(self: &Arc<Server>, listener: &Listener) -> Result<()> {
+        let mut was_refused = false;
         loop {
             let stream = match listener.accept() {
                 Ok(stream) => stream,
                 // The client left meanwhile, or there are no descriptors: those that are open go on.
                 Err(error) => {
-                    self.metrics.reject(error.to_string());
+                    // One that waits is refused again and again.
+                    if !was_refused {
+                        self.metrics.reject(error.to_string());
+                    }
+                    was_refused = true;
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
             };
+            was_refused = false;
             let mut open = self.lock();
             if open.is_ending {
                 return Ok(());

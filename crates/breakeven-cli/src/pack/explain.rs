@@ -618,7 +618,7 @@ fn look(
     encoding: &mut Encoding,
 ) -> Result<(Vec<Found>, BTreeMap<Class, OfClass>)> {
     let pool = Pool::new(PoolOptions::default())?;
-    let file = source.file.try_clone()?;
+    let file = source.duplicate()?;
     let mut content = Content::open((&source.name, file), true, &pool, options)?;
     let mut found = Vec::new();
     let mut classes: BTreeMap<Class, OfClass> = BTreeMap::new();

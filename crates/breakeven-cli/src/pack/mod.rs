@@ -31,6 +31,7 @@ use breakeven::stream::{Choice, Container, Frozen, Goal, ReaderOptions, Summary,
 use breakeven_cli::text::figures;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
+use crate::memory;
 use crate::options::{FileOptions, InfoOptions, PackOptions, Strategy, UnpackOptions, Usage};
 use crate::standard::{self, ReaderGone};
 use choice::Setting;
@@ -263,6 +264,9 @@ impl Job<'_> {
         }
         place::clean_up_at_signals()?;
         let mut options = PoolOptions::default();
+        if memory::is_scarce() {
+            options.worker_count = 0;
+        }
         if let Some(count) = typed.threads.filter(|&count| count > 0) {
             options.worker_count = (count as usize).min(WORKERS_MAX);
         }
@@ -514,7 +518,7 @@ impl Packing<'_> {
 
     /// Appends a stream to the bytes that its target already has.
     fn append(&self, source: &mut Source, target: &Target, job: &Job) -> Result<()> {
-        let written = self.write(source, target, job, false)?;
+        let written = self.write(source, target, job, memory::is_scarce())?;
         if job.tells(Some(target)) {
             say(&packed(&source.name, &written.summary));
         }
@@ -523,7 +527,8 @@ impl Packing<'_> {
 
     fn one(&self, source: &mut Source, target: Target, job: &Job) -> Result<()> {
         let place = source.place();
-        let mut written = self.write(source, &target, job, false);
+        let is_scarce = memory::is_scarce();
+        let mut written = self.write(source, &target, job, is_scarce);
         if let (Err(error), Some(place)) = (&written, place)
             && lacks_memory(error)
             && target.is_renamed()
@@ -700,7 +705,7 @@ fn unpack_one(
         pass_through(source, &head.bytes, sink).with_context(target_name)?;
         return Ok(Vec::new());
     }
-    let file = source.file.try_clone()?;
+    let file = source.duplicate()?;
     let can_seek = source.metadata.is_some();
     let options = ReaderOptions {
         // A file is seen only when all of it is checked.

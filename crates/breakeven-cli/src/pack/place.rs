@@ -21,12 +21,11 @@ use breakeven::stream::SpreadFile;
 use rustix::fs::{SeekFrom as SeekTo, seek};
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use rustix::process::geteuid;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use super::READ_BYTES;
-use crate::environment::{is_ignored, process_status};
+use crate::environment::{ending_signals, process_status};
 use crate::options::Usage;
 use crate::standard;
 
@@ -40,12 +39,9 @@ const SIGNALS_STACK_BYTES: usize = 64 << 10;
 /// Lets a signal that ends the program remove the unfinished file first.
 ///
 /// A thread waits for the signal, so that it ends the program in any state: in a read from a pipe, in a write to a full
-/// one. A signal that was ignored from the start stays ignored. Such are a hang-up under `nohup`, and a terminal's
-/// signal to a script that goes on in the background.
+/// one.
 pub fn clean_up_at_signals() -> Result<()> {
-    let caught = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGXCPU];
-    let caught = caught.into_iter().filter(|&signal| !is_ignored(signal));
-    let mut signals = Signals::new(caught).context("catch signals")?;
+    let mut signals = Signals::new(ending_signals()).context("catch signals")?;
     std::thread::Builder::new()
         .name("signals".to_string())
         .stack_size(SIGNALS_STACK_BYTES)
@@ -347,10 +343,15 @@ impl Source {
         Ok(opened.is_none_or(|opened| Version::of(opened) == Version::of(&now)))
     }
 
+    /// Returns another descriptor of its file.
+    pub fn duplicate(&self) -> Result<File> {
+        self.file.try_clone().with_context(|| self.name.clone())
+    }
+
     /// Lets another thread read on from here.
     pub fn ahead(&self) -> Result<Ahead> {
         let mut source = Source {
-            file: self.file.try_clone().context("duplicate a descriptor")?,
+            file: self.duplicate()?,
             path: self.path.clone(),
             name: self.name.clone(),
             metadata: self.metadata.clone(),
@@ -538,6 +539,9 @@ impl Target {
     pub fn in_place_of(path: &Path) -> Result<Target> {
         let name = quoted(&path).to_string();
         match beside::find(path)? {
+            Place::File { path, .. } if beside::is_mount_point(&path) => {
+                bail!("{name} is a mount point, so no file can replace it; -o names another")
+            }
             Place::File { path, .. } => Target::begin(&path, name, true),
             Place::Other => bail!("{name} is no regular file any more"),
         }
@@ -605,7 +609,7 @@ impl Target {
     /// Returns the file for reading back its bytes, after asking the system for errors of writing them.
     pub fn reread(&self) -> Result<File> {
         closing::ask(&self.file).with_context(|| self.name.clone())?;
-        self.file.try_clone().context("duplicate a descriptor")
+        self.file.try_clone().with_context(|| self.name.clone())
     }
 
     /// Empties an unfinished file, so that it is written again.

@@ -101,7 +101,7 @@ impl Repacking<'_> {
                 copy(packed.reread()?, &target).with_context(|| target.name.clone())?;
             }
         } else if self.typed.output.is_some() {
-            let old = source.file.try_clone()?;
+            let old = source.duplicate()?;
             copy(old, &target).with_context(|| target.name.clone())?;
         } else {
             if job.tells(Some(&target)) {
@@ -188,7 +188,7 @@ impl Repacking<'_> {
         (pool, job): (&Pool, &Job),
         survey: &Survey,
     ) -> Result<Summary> {
-        let file = source.file.try_clone()?;
+        let file = source.duplicate()?;
         let mut content = Content::open((&source.name, file), true, pool, &self.reading())?;
         let written = Arc::default();
         let bar = job.progress(source, [content.read_bytes(), Arc::clone(&written)])?;
@@ -235,7 +235,7 @@ fn check_alike(
         file.rewind()?;
         Content::open((name, file), true, pool, options)
     };
-    let mut old = open(&source.name, source.file.try_clone()?)?;
+    let mut old = open(&source.name, source.duplicate()?)?;
     let mut new = open(&target.name, target.reread()?)?;
     let (mut expected, mut found) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
     let mut at = 0;

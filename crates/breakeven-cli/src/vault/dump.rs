@@ -52,6 +52,7 @@ pub fn dump(options: &VaultOptions, vault: &Vault, dump: &DumpOptions) -> Result
             Err(error.context(ReaderGone))
         }
         Err(error) if is_reader_gone(&error) => Ok(code),
+        Err(error) if error.is::<io::Error>() => Err(error.context(standard::OUTPUT)),
         written => written.map(|()| code),
     }
 }

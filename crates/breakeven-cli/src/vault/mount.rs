@@ -29,12 +29,12 @@ use fuser::{
 };
 use rustix::io::Errno as SystemError;
 use rustix::mount::{UnmountFlags, unmount};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::local_time::local;
 use super::options::MountOptions;
 use super::{PARTIAL, VaultOptions, filtered, look, resolve};
+use crate::environment::ending_signals;
 use crate::standard;
 
 /// How long the kernel may keep an answer: as long as it likes.
@@ -84,7 +84,7 @@ pub fn mount(options: &VaultOptions, vault: &mut Vault, mount: &MountOptions) ->
     };
     ensure!(root.is_folder(), "only a folder can be mounted");
     // Caught before anything is mounted, so that no signal leaves a mount behind.
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("wait for signals")?;
+    let mut signals = Signals::new(ending_signals()).context("wait for signals")?;
     let (ahead, waiting) = sync_channel(AHEAD_WAITING);
     let (renewals, asked) = channel();
     let has_failed = Arc::new(AtomicBool::new(false));
@@ -105,7 +105,7 @@ pub fn mount(options: &VaultOptions, vault: &mut Vault, mount: &MountOptions) ->
     read_ahead(&reader, waiting)?;
     let session = fuser::spawn_mount(served, &mount.target, &config(options, mount))
         .with_context(|| format!("mount at {shown}"))?;
-    standard::print(format!("mounted at {shown}; Ctrl-C or umount ends it\n"));
+    standard::greet(&format!("mounted at {shown}; Ctrl-C or umount ends it\n"));
     let mut renew = || renewed(vault, &reader, options.index_memory << 20);
     let mut serve = || {
         for answer in asked.try_iter() {

@@ -60,6 +60,13 @@ pub struct VaultOptions {
     pub json: bool,
 }
 
+impl VaultCommand {
+    /// Says whether it serves files, and prints a greeting at most.
+    pub fn is_mount(&self) -> bool {
+        matches!(self, VaultCommand::Mount(_))
+    }
+}
+
 /// What to do with a vault.
 #[derive(Debug, Subcommand)]
 pub enum VaultCommand {

@@ -94,20 +94,19 @@ fn zeros_from_a_pipe_take_nothing_and_none_are_no_image() {
 #[test]
 fn an_import_that_is_interrupted_at_a_pipe_leaves_nothing() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut import = import_of_stream(folder.path(), "d");
-    let mut pipe = import.stdin.take().expect("a pipe");
-    // More than a pipe holds: by then it reads, and waits for more.
-    pipe.write_all(&crate::noise(4 << 20)).expect("a reader");
-    let process = import.id().to_string();
-    done(Command::new("kill").args(["-INT", &process]));
-    let output = import.wait_with_output().expect("the program ends");
-    assert!(!output.status.success());
-    drop(pipe);
-    assert!(
-        names_in(folder.path()).is_empty(),
-        "{:?}",
-        names_in(folder.path())
-    );
+    for signal in ["-INT", "-QUIT", "-XCPU", "-ALRM", "-USR1"] {
+        let mut import = import_of_stream(folder.path(), "d");
+        let mut pipe = import.stdin.take().expect("a pipe");
+        // More than a pipe holds: by then it reads, and waits for more.
+        pipe.write_all(&crate::noise(4 << 20)).expect("a reader");
+        let process = import.id().to_string();
+        done(Command::new("kill").args([signal, &process]));
+        let output = import.wait_with_output().expect("the program ends");
+        assert!(!output.status.success());
+        drop(pipe);
+        let left = names_in(folder.path());
+        assert!(left.is_empty(), "{signal}: {left:?}");
+    }
 }
 
 /// A FIFO is a stream under a name.

@@ -416,3 +416,39 @@ fn what_is_mostly_zeros_is_packed_without_looking_for_them() {
         assert_eq!(told.contains("mostly zeros"), passes, "{told}");
     }
 }
+
+#[test]
+fn root_a_mount_point_is_written_to_and_an_append_only_folder_keeps_nothing_else() {
+    let (folder, data) = folder();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("behind"), "old").unwrap();
+    fs::write(at("target"), "").unwrap();
+    fs::create_dir(at("only")).unwrap();
+    let script = r#"
+        mount --bind behind target && trap 'umount target; chattr -a only' EXIT && chattr +a only || exit 77
+        "$0" pack -q -f file -o target && "$0" pack -q file -o only/packed || exit 1
+        "$0" repack --keep 10 target 2>&1 && exit 1
+        "$0" pack -q file -o only/packed 2>&1 && exit 1
+        exit 0"#;
+    let mut shell = Command::new("bash");
+    let output = shell
+        .args(["-c", script, env!("CARGO_BIN_EXE_breakeven")])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    if output.status.code() == Some(77) {
+        left_out("nothing can be mounted or marked here: no mount point was written to");
+        return;
+    }
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &message(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("target is a mount point"), "{said}");
+    assert!(said.contains("only/packed already exists"), "{said}");
+    for packed in ["behind", "only/packed"] {
+        let output = run(&folder, &[&"unpack", &"-f", &"-c", &at(packed)]);
+        ok(&output);
+        assert!(output.stdout == data, "{packed}");
+    }
+    assert_eq!(names(&at("only")), ["packed"]);
+    assert_eq!(names(folder.path()), ["behind", "file", "only", "target"]);
+}

@@ -210,7 +210,8 @@ const NAMESPACES: [Surrounding; 6] = [
 ];
 
 /// Small control groups: all have 64 MiB for the key of a vault.
-const LIMITED: [Surrounding; 5] = [
+const LIMITED: [Surrounding; 6] = [
+    Surrounding(r#"bash "$LIMIT" memory 100000000 "$@""#, All, false),
     Surrounding(r#"bash "$LIMIT" memory 134217728 "$@""#, All, true),
     Surrounding(r#"bash "$LIMIT" cpu 200 "$@""#, All, false),
     Surrounding(r#"bash "$LIMIT" pids 1 "$@""#, AllOrSentence, false),

@@ -274,7 +274,7 @@ const SURROUNDINGS: [Surrounding; 79] = [
         true,
     ),
     Surrounding(r#"taskset -c "$PROCESSOR" "$@""#, All, false),
-    Surrounding(r#"ulimit -s 256; "$@""#, All, true),
+    Surrounding(r#"ulimit -s 64; "$@""#, All, true),
     Surrounding(r#"nice -n 19 ionice -c 3 "$@""#, All, false),
     Surrounding(r#"ulimit -l 0 -i 0 -q 0 -c 0; "$@""#, All, false),
     Surrounding(r#"(exec -a "" "$@")"#, All, false),

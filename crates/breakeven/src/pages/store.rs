@@ -389,6 +389,7 @@ impl PageStore {
         }
         let unfinished = Unfinished::begin(storage, name, options.mode)?;
         if let Err(error) = Blocks::create_in(Arc::clone(unfinished.file()), options.blocks()) {
+            let error = unfinished.error(error, name);
             unfinished.give_up();
             return Err(error);
         }

@@ -413,6 +413,7 @@ fn settle(
     match moved {
         Ok(moved) if is_kept(&moved) => unfinished.publish(target).map(|()| moved),
         other => {
+            let other = other.map_err(|error| unfinished.error(error, target));
             unfinished.give_up();
             other
         }

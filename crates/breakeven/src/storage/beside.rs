@@ -7,13 +7,16 @@
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, StatxAttributes, StatxFlags, linkat, renameat_with,
+    statx,
+};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::descriptor::above_streams;
@@ -108,10 +111,13 @@ pub struct Partial {
     /// Where it stands.
     path: PathBuf,
     is_named: bool,
+    /// Whether no folder has a name for it, since the folder would keep that name.
+    is_nameless: bool,
 }
 
 impl Partial {
     /// Makes a file in the folder of `path`, to be read and written. The process's mask takes bits away from `mode`.
+    /// In a folder that only gains names (`chattr +a`) it has no name until it is complete.
     ///
     /// # Errors
     ///
@@ -119,12 +125,21 @@ impl Partial {
     /// behind.
     pub fn create(path: &Path, mode: u32) -> Result<Partial> {
         let folder = PathFolder { place: path, mode };
-        let (name, file) = make(&folder)?;
+        let within = folder.path(".");
+        let flags = attributes(&within);
+        let nameless = flags.contains(StatxAttributes::APPEND);
+        let nameless = nameless.then(|| open_nameless(&within, mode).ok());
+        let is_nameless = matches!(nameless, Some(Some(_)));
+        let (path_now, file) = match nameless.flatten() {
+            Some(file) => (path_of(&file), file),
+            None => make(&folder).map(|(name, file)| (folder.path(&name), file))?,
+        };
         Ok(Partial {
             file: Arc::new(file),
-            path: folder.path(&name),
+            path: path_now,
             place: path.to_path_buf(),
             is_named: false,
+            is_nameless,
         })
     }
 
@@ -166,16 +181,23 @@ impl Partial {
         self.rename(rename_if_free)
     }
 
-    /// The same, in place of the present file of that name.
+    /// The same, in place of the present file of that name. A file that is a mount point, as containers have them,
+    /// cannot be replaced: it gets these bytes, and a process that is killed meanwhile leaves a part.
     ///
     /// # Errors
     ///
     /// Errors of renaming; the present file then keeps its name.
     pub fn replace(self) -> Result<()> {
+        if is_mount_point(&self.place) {
+            return self.write_over();
+        }
         self.rename(|from, to| fs::rename(from, to))
     }
 
     fn rename(mut self, rename: impl FnOnce(&Path, &Path) -> io::Result<()>) -> Result<()> {
+        if self.is_nameless {
+            return self.link();
+        }
         // If this file was removed and its name now belongs to another, the name is left alone.
         let is_there = is_at(&self.file, &self.path);
         let renamed = match is_there {
@@ -193,6 +215,27 @@ impl Partial {
         }
     }
 
+    /// Gives a nameless file its name.
+    fn link(self) -> Result<()> {
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        match linkat(CWD, &self.path, CWD, &self.place, flags) {
+            // Without `/proc`.
+            Err(Errno::NOENT) if is_free(&self.place) => self.write_there(),
+            linked => linked.map_err(|error| Error::io("link to", &self.place, error.into())),
+        }
+    }
+
+    /// Writes its bytes to the present file of its name.
+    fn write_over(self) -> Result<()> {
+        let failed = |error| Error::io("write", &self.place, error);
+        let mut wanted = OpenOptions::new();
+        let there = wanted.write(true).truncate(true).open(&self.place);
+        let there = there.map_err(failed)?;
+        copy(&self.file, &there).map_err(failed)?;
+        there.sync_all().map_err(failed)?;
+        closing::close(there).map_err(failed)
+    }
+
     /// Writes its bytes to a file of its name.
     fn write_there(&self) -> Result<()> {
         let failed = |error| Error::io("write", &self.place, error);
@@ -202,6 +245,7 @@ impl Partial {
             place: self.place.clone(),
             path: self.place.clone(),
             is_named: false,
+            is_nameless: false,
         };
         copy(&self.file, &there.file).map_err(failed)?;
         give_metadata(&self.file, &there.file).map_err(failed)?;
@@ -213,7 +257,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        if !self.is_named && is_at(&self.file, &self.path).unwrap_or(false) {
+        if !self.is_named && !self.is_nameless && is_at(&self.file, &self.path).unwrap_or(false) {
             // Where names cannot be removed, at least the room is freed; but a second name may be somebody's.
             let has_other_names = || self.file.metadata().is_ok_and(|it| it.nlink() > 1);
             if fs::remove_file(&self.path).is_err() && !has_other_names() {
@@ -295,10 +339,7 @@ pub fn write(path: &Path, bytes: &[u8], options: SmallFileOptions) -> Result<()>
 ///
 /// [`Error::Io`] with the folder.
 pub fn nameless(folder: &Path) -> Result<File> {
-    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(OWNER_ALONE);
-    let opened = retry_on_intr(|| rustix::fs::open(folder, flags, mode)).and_then(above_streams);
-    match opened {
+    match open_nameless(folder, OWNER_ALONE) {
         // File systems without such files, and kernels that do not know them.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
             let partial = Partial::create(&folder.join("nameless"), OWNER_ALONE)?;
@@ -306,8 +347,31 @@ pub fn nameless(folder: &Path) -> Result<File> {
             file.map_err(|error| Error::io("open", folder, error))
         }
         Err(error) => Err(Error::io("create a file in", folder, error.into())),
-        Ok(file) => Ok(file.into()),
+        Ok(file) => Ok(file),
     }
+}
+
+fn open_nameless(folder: &Path, mode: u32) -> rustix::io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(mode);
+    let opened = retry_on_intr(|| rustix::fs::open(folder, flags, mode)).and_then(above_streams);
+    Ok(opened?.into())
+}
+
+/// Returns the path that leads to an open file without a name.
+fn path_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// Returns the attributes of a file; none where nothing is known of them.
+fn attributes(path: &Path) -> StatxAttributes {
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE);
+    found.map_or(StatxAttributes::empty(), |found| found.stx_attributes)
+}
+
+/// Returns whether a file is a mount point, so that no other can have its name.
+pub fn is_mount_point(path: &Path) -> bool {
+    attributes(path).contains(StatxAttributes::MOUNT_ROOT)
 }
 
 /// Renames a file unless another has the new name. Where neither the call nor hard links are known, one that appears at

@@ -1,6 +1,7 @@
 //! Files of the seam that get their name when they are whole; until then they have one of `unfinished`.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::unfinished::{MADE, MakingFolder, folder_of, make};
@@ -69,9 +70,27 @@ impl<'a> Unfinished<'a> {
         }
     }
 
+    /// Returns an error with the name of `target` where it has this file's, which nobody asked for.
+    pub(crate) fn error(&self, error: Error, target: &str) -> Error {
+        match error {
+            Error::Io {
+                operation,
+                path,
+                source,
+            } if path.ends_with(&self.name) => {
+                let target = Path::new(target).file_name().unwrap_or_default();
+                Error::io(operation, path.with_file_name(target), source)
+            }
+            error => error,
+        }
+    }
+
     /// Removes it. The failure that led here matters more than a failed removal.
     pub(crate) fn give_up(self) {
-        let _ = self.storage.unlink(&self.name);
+        // Where names cannot be removed, at least the room is freed.
+        if self.storage.unlink(&self.name).is_err() {
+            let _ = self.file.truncate(0);
+        }
     }
 }
 
