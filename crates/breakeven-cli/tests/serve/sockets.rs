@@ -21,10 +21,14 @@ fn version(socket: &Path) -> String {
     answer
 }
 
-fn end(mut server: Child) {
+fn signal(server: &Child, signal: &str) {
     let process = server.id().to_string();
-    let killed = Command::new("kill").args(["-TERM", &process]).status();
+    let killed = Command::new("kill").args([signal, &process]).status();
     assert!(killed.expect("kill").success());
+}
+
+fn end(mut server: Child) {
+    signal(&server, "-TERM");
     assert!(server.wait().expect("an ended server").success());
 }
 
@@ -35,6 +39,9 @@ fn a_socket_that_is_handed_over_is_served_and_left() {
     let listener = UnixListener::bind(&socket).expect("a socket");
     let serve = program(&["serve", "-m", "16"], folder.path());
     let server = handed(listener, &serve).spawn().expect("a server");
+    assert!(version(&socket).starts_with("VERSION "));
+    // Its terminal is closed.
+    signal(&server, "-HUP");
     assert!(version(&socket).starts_with("VERSION "));
     end(server);
     assert!(socket.exists(), "it is not the server's to remove");
