@@ -5,9 +5,11 @@
 
 use std::fmt::Write;
 
-use breakeven::advise::report::{BestSplitReport, MethodReport, Report, VerdictReport};
+use breakeven::advise::report::{
+    BestSplitReport, ClassReport, MethodReport, Report, VerdictReport,
+};
 use breakeven::advise::sample::CACHE_BLOCK_BYTES;
-use breakeven::advise::{class_words, densest};
+use breakeven::advise::{class_words, densest, densest_of};
 use breakeven::units::Estimate;
 
 use crate::text::{
@@ -214,7 +216,27 @@ fn metric<'r>(report: &'r Report, place: &str) -> &'r str {
     }
 }
 
+/// The row of a place of bytes at rest for users who want the least space.
+fn row_of_space(report: &Report, place: &str, name: &str) -> Row {
+    let dense = densest(report, block_bytes(report, place));
+    Row {
+        place: name.to_string(),
+        action: dense.map_or("leave raw".to_string(), |of| of.method.clone()),
+        saves: dense.map_or("no method saves 1 %".to_string(), |of| space(of, "space")),
+        costs: dense.map_or("none".to_string(), work),
+        turns: String::new(),
+    }
+}
+
+/// Whether least space decides on a place.
+fn is_by_space(report: &Report, place: &str) -> bool {
+    report.terms.prefer == "space" && matches!(place, "file" | "pages")
+}
+
 fn row(report: &Report, place: &str, name: &str) -> Option<Row> {
+    if is_by_space(report, place) {
+        return Some(row_of_space(report, place, name));
+    }
     let metric = metric(report, place);
     let verdict = report.verdicts.iter().find(|verdict| {
         verdict.class == "all" && verdict.place == place && verdict.metric == metric
@@ -225,28 +247,20 @@ fn row(report: &Report, place: &str, name: &str) -> Option<Row> {
         let best = cache.best.iter().find(|best| best.metric == metric);
         best.filter(|_| place == "cache")
     });
-    let dense = densest(report, block_bytes(report, place))
-        .filter(|_| report.terms.prefer == "space" && matches!(place, "file" | "pages"));
     let method = |text: &str| measured(report, place, text);
     let would_cost = || format!("{}: {cost} of {metric}", verdict.candidate);
-    let (action, saves, costs, turns) = match (dense, verdict.answer.as_str()) {
-        (Some(dense), _) => (
-            dense.method.clone(),
-            space(dense, "space"),
-            work(dense),
-            String::new(),
-        ),
-        (None, "undecided") => {
+    let (action, saves, costs, turns) = match verdict.answer.as_str() {
+        "undecided" => {
             let costs = method(&verdict.candidate).map_or(String::new(), work);
             ("undecided".to_string(), would_cost(), costs, turns)
         }
-        (None, _) if verdict.method != verdict.candidate => (
+        _ if verdict.method != verdict.candidate => (
             "leave raw".to_string(),
             would_cost(),
             "none".to_string(),
             turns,
         ),
-        (None, _) => {
+        _ => {
             let (action, saves) = compresses(verdict, split, method(&verdict.method));
             let costs = method(&verdict.method).map_or(String::new(), work);
             (action, saves, costs, turns)
@@ -345,31 +359,7 @@ fn kinds(lines: &mut Vec<String>, report: &Report) {
         "kind of data", "bytes", "as files"
     ));
     for class in &shown {
-        let verdict = report.verdicts.iter().find(|verdict| {
-            let here = verdict.place == "file" && verdict.metric == metric(report, "file");
-            here && verdict.class == class.name
-        });
-        let (best, ratio) = match verdict {
-            None => ("not measured".to_string(), String::new()),
-            Some(verdict) => {
-                let file_block = report.sample.block_bytes;
-                let found = class.methods.iter().find(|method| {
-                    method.method == verdict.candidate && method.block_bytes == file_block
-                });
-                let ratio = found.map_or(String::new(), |of| crate::text::ratio(&of.ratio));
-                match verdict.answer.as_str() {
-                    "undecided" => (
-                        "undecided".to_string(),
-                        format!("{ratio} by {}", verdict.candidate),
-                    ),
-                    _ if verdict.method == verdict.candidate => (verdict.method.clone(), ratio),
-                    _ => (
-                        "leave raw".to_string(),
-                        format!("{ratio} by {}", verdict.candidate),
-                    ),
-                }
-            }
-        };
+        let (best, ratio) = best_of_kind(report, class);
         lines.push(format!(
             "{:<26} {:>8}  {best:<11} {ratio}",
             class_words(&class.name),
@@ -383,6 +373,34 @@ fn kinds(lines: &mut Vec<String>, report: &Report) {
         lines.push(format!("{:<26} {rest:>8}", format!("{others} other kinds")));
     }
     lines.push(String::new());
+}
+
+/// The best method for files of a kind, and its ratio.
+fn best_of_kind(report: &Report, class: &ClassReport) -> (String, String) {
+    let block = report.sample.block_bytes;
+    if is_by_space(report, "file") {
+        return match densest_of(class, block) {
+            Some(dense) => (dense.method.clone(), crate::text::ratio(&dense.ratio)),
+            None => ("leave raw".to_string(), String::new()),
+        };
+    }
+    let verdict = report.verdicts.iter().find(|verdict| {
+        let here = verdict.place == "file" && verdict.metric == metric(report, "file");
+        here && verdict.class == class.name
+    });
+    let Some(verdict) = verdict else {
+        return ("not measured".to_string(), String::new());
+    };
+    let is_candidate =
+        |of: &&MethodReport| of.method == verdict.candidate && of.block_bytes == block;
+    let found = class.methods.iter().find(is_candidate);
+    let ratio = found.map_or(String::new(), |of| crate::text::ratio(&of.ratio));
+    let by = format!("{ratio} by {}", verdict.candidate);
+    match verdict.answer.as_str() {
+        "undecided" => ("undecided".to_string(), by),
+        _ if verdict.method == verdict.candidate => (verdict.method.clone(), ratio),
+        _ => ("leave raw".to_string(), by),
+    }
 }
 
 /// One line for each tool; of settings that are longer than it only the first.
@@ -410,7 +428,7 @@ fn tools(lines: &mut Vec<String>, report: &Report) {
 
 #[cfg(test)]
 mod tests {
-    use breakeven::advise::report::SmallFilesReport;
+    use breakeven::advise::report::{Evidence, SmallFilesReport};
 
     use super::*;
     use crate::report::testing::report;
@@ -446,12 +464,43 @@ mod tests {
     }
 
     #[test]
+    fn least_space_decides_on_the_kinds_of_data_too() {
+        let mut report = report();
+        report.terms.prefer = "space".to_string();
+        let block = report.sample.block_bytes;
+        for class in &mut report.classes {
+            for method in &mut class.methods {
+                let is_dense = method.method == "xz:6" && method.block_bytes == block;
+                let ratio = Estimate::exact(if is_dense { 9.0 } else { 1.001 });
+                (method.ratio, method.allocated_ratio) = (ratio, Some(ratio));
+                method.evidence = Evidence::Measured;
+            }
+        }
+        let packed = report.classes[0].name.clone();
+        report.classes[0].methods.retain(|of| of.method != "xz:6");
+        let text = check_fits(&report);
+        let begin = text.find("kind of data").expect("the kinds");
+        let kinds: Vec<&str> = text[begin..]
+            .lines()
+            .skip(1)
+            .take(report.classes.len() - 1)
+            .collect();
+        for kind in kinds.iter().filter(|kind| !kind.contains("other kinds")) {
+            let is_packed = kind.starts_with(&class_words(&packed));
+            let expected = if is_packed { "leave raw" } else { "xz:6" };
+            assert!(kind.contains(expected), "{kind}: {expected}\n{text}");
+        }
+        assert!(text.contains("files           xz:6"), "{text}");
+    }
+
+    #[test]
     fn an_archive_is_told_where_it_saves() {
         let mut report = report();
         let mut found = SmallFilesReport {
             files: 3400,
             bytes: 12_000_000,
             method: "zstd:3".to_string(),
+            matches_far: true,
             answer: "saves".to_string(),
             alone_bytes: 14e6,
             archive_bytes: 2.8e6,
@@ -464,7 +513,7 @@ mod tests {
         let text = check_fits(&report);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
-            "archive 3400 small files of 12.0 MB in one archive: saves 78-82 %; by zstd:3 it takes 2.80 MB in place of 14.0 MB,",
+            "archive 3400 small files of 12.0 MB in one archive: saves 78-82 %; by zstd:3 with far matches it takes 2.80 MB in place of 14.0 MB,",
             "to read one file 14.0 ms on the mean in place of 0.120",
         ] {
             assert!(words.contains(part), "{words}");

@@ -9,6 +9,7 @@ use breakeven::advise::report::{
 use breakeven::model::Access;
 use breakeven::units::Estimate;
 
+use breakeven::advise::archive_method;
 pub use breakeven::advise::{binary_size, percent_range};
 pub use breakeven::quoted::printable;
 
@@ -254,7 +255,7 @@ pub fn archive(found: &SmallFilesReport) -> String {
          in place of {}",
         found.files,
         size(found.bytes as f64),
-        found.method,
+        archive_method(found),
         size(found.archive_bytes),
         size(found.alone_bytes),
         milliseconds(found.read_archived_us),

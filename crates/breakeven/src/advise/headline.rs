@@ -1,7 +1,9 @@
 //! The one sentence that comes first: the advice, and its saving with its error.
 
-use crate::advise::report::{ClassReport, Evidence, MethodReport, Report, VerdictReport};
-use crate::advise::verdict::Metric;
+use crate::advise::report::{
+    ClassReport, Evidence, MethodReport, Report, SmallFilesReport, VerdictReport,
+};
+use crate::advise::verdict::{Metric, WORTH_WHILE};
 use crate::advise::{AdviseOptions, find, store_text};
 use crate::units::Estimate;
 
@@ -18,11 +20,19 @@ pub fn headline(report: &Report, options: &AdviseOptions) -> String {
             " Unless single files are read often, put the {} small files into one archive: compressed by {} it saves {} of \
              the space that they take alone, compressed.",
             found.files,
-            found.method,
+            archive_method(found),
             percent_range(&found.saved_share),
         ));
     }
     text
+}
+
+/// Words the method that compresses an archive of small files.
+pub fn archive_method(found: &SmallFilesReport) -> String {
+    match found.matches_far {
+        true => format!("{} with far matches", found.method),
+        false => found.method.clone(),
+    }
 }
 
 /// Words the answer for files that are each stored alone.
@@ -94,7 +104,7 @@ fn densest_sentence(report: &Report, options: &AdviseOptions) -> String {
             method.compress_mb_s,
             of_bytes_alone(report, options, &method.method),
         ),
-        _ => "Do nothing: no method makes this data smaller.".to_string(),
+        _ => "Do nothing: no method saves 1 % of the space.".to_string(),
     }
 }
 
@@ -121,14 +131,20 @@ fn of_bytes_alone(report: &Report, options: &AdviseOptions, method: &str) -> Str
     )
 }
 
-/// Returns the measured method that stores least of all data at one block size; `None` if none makes it smaller.
+/// Returns the measured method that stores least of all data at one block size; `None` if none is worth it.
 pub fn densest(report: &Report, block_bytes: u64) -> Option<&MethodReport> {
+    densest_of(report.classes.last()?, block_bytes)
+}
+
+/// Returns the measured method that stores least of a class at one block size. `None` if none saves more than
+/// compressing must save anywhere.
+pub fn densest_of(class: &ClassReport, block_bytes: u64) -> Option<&MethodReport> {
     let ratios = |method: &MethodReport| (method.space_ratio().mean, method.ratio.mean);
-    let methods = report.classes.last()?.methods.iter();
+    let methods = class.methods.iter();
     methods
         .filter(|method| method.block_bytes == block_bytes)
         .filter(|method| method.evidence == Evidence::Measured)
-        .filter(|method| method.space_ratio().mean > 1.0)
+        .filter(|method| 1.0 / method.space_ratio().mean < WORTH_WHILE)
         .max_by(|a, b| {
             let ((a_space, a_bytes), (b_space, b_bytes)) = (ratios(a), ratios(b));
             a_space

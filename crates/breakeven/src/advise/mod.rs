@@ -45,7 +45,7 @@ use crate::error::{Error, Result};
 use crate::model::Access;
 use crate::units::{Estimate, Source};
 
-pub use headline::{binary_size, class_words, densest, percent_range};
+pub use headline::{archive_method, binary_size, class_words, densest, densest_of, percent_range};
 pub use setting::Setting;
 
 /// The factor by which a measured speed may be off besides its sampling error: another run on the same quiet machine

@@ -404,6 +404,9 @@ pub struct SmallFilesReport {
     pub bytes: u64,
     /// The method that compresses them in both cases.
     pub method: String,
+    /// Whether all of the archive was compressed, with far matches. Otherwise parts of it were, and it may be smaller.
+    #[serde(default)]
+    pub matches_far: bool,
     /// `saves`, `saves_nothing`, or `undecided` where the band of `saved_share` holds both, or too few runs were
     /// measured.
     pub answer: String,
