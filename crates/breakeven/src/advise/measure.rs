@@ -108,6 +108,19 @@ pub struct FilePart {
     pub ends_file: bool,
 }
 
+/// Extents of one file that a file system compresses one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtentRun {
+    /// How many there are.
+    pub extents: usize,
+    /// Whether they are all of a file.
+    pub is_file: bool,
+}
+
+/// The most bytes of a file in the metadata of btrfs, compressed or not (btrfs(5), `max_inline`). Uncompressed, the file
+/// has at most a sector (Linux, fs/btrfs/inode.c, can_cow_file_range_inline).
+const INLINE_BYTES_MAX: usize = 2048;
+
 /// The bytes that warm a method up. Then all blocks at hand do, if these took less than the seconds.
 const WARM_UP_BYTES: usize = 64 << 10;
 const WARM_UP_SECONDS: f64 = 2e-3;
@@ -206,22 +219,26 @@ impl Bench {
         }
     }
 
-    /// Returns the bytes that a file system allocates for the blocks of the last measurement, with so many of them in a
-    /// run. Behind a block that does not save a unit, the rest of its run stays raw.
-    pub fn allocated_in_runs(&self, blocks: &[&[u8]], runs: &[usize]) -> u64 {
+    /// Counts the blocks of the last measurement as extents that btrfs allocates. Behind an extent that does not save a
+    /// unit, the rest of its run stays raw. A short file lies in the metadata, and takes its own bytes there.
+    pub fn count_runs(&self, sums: &mut Sums, blocks: &[&[u8]], runs: &[ExtentRun]) {
         let unit = self.allocation_unit_bytes;
         let whole = |bytes: usize| (bytes as u64).div_ceil(unit) * unit;
-        let blocks = blocks.iter().map(|block| whole(block.len()));
-        let mut blocks = blocks.zip(self.stored.iter().map(|of| whole(of.1)));
-        let of_run = |&count: &usize| {
+        (sums.allocated_bytes, sums.raw_allocated_bytes) = (0, 0);
+        let mut blocks = (blocks.iter().zip(&self.stored)).map(|(block, of)| (block.len(), of.1));
+        for run in runs {
             let mut is_raw = false;
-            let given = blocks.by_ref().take(count).map(|(raw, stored)| {
-                is_raw |= stored >= raw;
-                if is_raw { raw } else { stored }
-            });
-            given.sum::<u64>()
-        };
-        runs.iter().map(of_run).sum()
+            for (raw, stored) in blocks.by_ref().take(run.extents) {
+                let is_short = run.is_file && raw as u64 <= unit;
+                let given = |bytes: usize| match is_short && bytes <= INLINE_BYTES_MAX {
+                    true => bytes as u64,
+                    false => whole(bytes),
+                };
+                is_raw |= given(stored) >= given(raw);
+                sums.raw_allocated_bytes += given(raw);
+                sums.allocated_bytes += given(if is_raw { raw } else { stored });
+            }
+        }
     }
 
     fn encode(&mut self, method: Method, blocks: &[&[u8]]) -> Result<()> {
@@ -290,16 +307,53 @@ mod tests {
         let noise: Vec<u8> = (0..8192).map(|_| random.u8(..)).collect();
         let text = [b'a'; 8192];
         let check = |blocks: &[&[u8]], runs: &[usize], expected: u64| {
+            let runs: Vec<ExtentRun> = (runs.iter())
+                .map(|&extents| ExtentRun {
+                    extents,
+                    is_file: false,
+                })
+                .collect();
             let mut bench = Bench::new(4096);
             let method: Method = "zstd:1".parse().expect("a method");
-            bench.measure(method, blocks).expect("a measurement");
-            assert_eq!(bench.allocated_in_runs(blocks, runs), expected * 4096);
+            let mut sums = bench.measure(method, blocks).expect("a measurement");
+            bench.count_runs(&mut sums, blocks, &runs);
+            assert_eq!(sums.allocated_bytes, expected * 4096);
         };
         check(&[&text, &noise, &text, &text], &[4], 1 + 2 + 2 + 2);
         check(&[&text, &noise, &text, &text], &[2, 2], 1 + 2 + 1 + 1);
         check(&[&text, &noise, &text, &text], &[1, 1, 1, 1], 1 + 2 + 1 + 1);
         // A block of one unit cannot save one.
         check(&[&text[..4000], &text], &[2], 1 + 2);
+    }
+
+    /// The bytes that a btrfs stores: see the test of the advice on it.
+    #[test]
+    fn a_short_file_lies_in_the_metadata() {
+        let mut random = fastrand::Rng::with_seed(2);
+        let noise: Vec<u8> = (0..4096).map(|_| random.u8(..)).collect();
+        let text = b"one or two words; ".repeat(400);
+        let check = |block: &[u8], is_file: bool, [raw, stored]: [Option<u64>; 2]| {
+            let mut bench = Bench::new(4096);
+            let method: Method = "zstd:1".parse().expect("a method");
+            let mut sums = bench.measure(method, &[block]).expect("a measurement");
+            let runs = [ExtentRun {
+                extents: 1,
+                is_file,
+            }];
+            let own = [sums.raw_bytes, sums.stored_bytes];
+            bench.count_runs(&mut sums, &[block], &runs);
+            let expected = [raw.unwrap_or(own[0]), stored.unwrap_or(own[1])];
+            let found = [sums.raw_allocated_bytes, sums.allocated_bytes];
+            assert_eq!(found, expected, "{} bytes", block.len());
+        };
+        check(&text[..2048], true, [None, None]);
+        check(&text[..2049], true, [Some(4096), None]);
+        check(&text[..4096], true, [Some(4096), None]);
+        check(&text[..4097], true, [Some(8192), Some(4096)]);
+        check(&noise[..2048], true, [None, None]);
+        check(&noise[..2049], true, [Some(4096), Some(4096)]);
+        // The end of a longer file.
+        check(&text[..1000], false, [Some(4096), Some(4096)]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::advise::estimate::{
     CLUSTERS_PROVED, Count, Line, Pair, effective_count, ratio_estimate, regression_estimate,
 };
 use crate::advise::glance::{self, GLANCE_BYTES, GLANCE_TIME, GLANCES, Glance, cut, share};
-use crate::advise::measure::{Bench, Cell, FilePart, Sums};
+use crate::advise::measure::{Bench, Cell, ExtentRun, FilePart, Sums};
 use crate::advise::order::Order;
 use crate::advise::population::{Piece, Population};
 use crate::advise::sample_options::{EXTENT_RUN_BYTES, cells};
@@ -992,9 +992,14 @@ impl<'a> Sampler<'a> {
             false => cell.block_bytes,
         };
         for (members, observation) in observations {
-            let (mut slices, mut runs): (Vec<&[u8]>, Vec<usize>) = (Vec::new(), Vec::new());
+            let (mut slices, mut runs): (Vec<&[u8]>, Vec<ExtentRun>) = (Vec::new(), Vec::new());
             let mut parts = Vec::with_capacity(members.len());
-            for member in members.iter() {
+            // Members are sorted by their kind, so small blocks begin at any of them. Extents are cut from all.
+            let window_bytes = self.window_bytes.max(window_min);
+            let mut left = if is_extent { usize::MAX } else { window_bytes };
+            let (before, from) =
+                members.split_at((self.window_place * members.len() as f64) as usize);
+            for member in from.iter().chain(before) {
                 let block = blocks[*member].bytes(&self.buffer);
                 let before = slices.len();
                 if cell.block_bytes >= self.block_bytes {
@@ -1003,15 +1008,16 @@ impl<'a> Sampler<'a> {
                         blocks: slices.len() - before,
                         ends_file: blocks[*member].ends_file,
                     });
-                } else {
-                    let bytes = self.window_bytes.max(window_min);
-                    if slices.len().saturating_mul(cell.block_bytes) < bytes {
-                        let window = window(block, bytes, self.window_place);
-                        slices.extend(window.chunks(cell.block_bytes));
-                    }
+                } else if left > 0 {
+                    let window = window(block, window_bytes, self.window_place);
+                    left = left.saturating_sub(window.len());
+                    slices.extend(window.chunks(cell.block_bytes));
                 }
                 let of_run = slices[before..].chunks(EXTENT_RUN_BYTES / EXTENT_BLOCK_BYTES);
-                runs.extend(of_run.map(<[_]>::len));
+                runs.extend(of_run.map(|of_run| ExtentRun {
+                    extents: of_run.len(),
+                    is_file: blocks[*member].is_file,
+                }));
             }
             if cell.slow {
                 *self.measured.entry((index, observation.group)).or_default() += 1;
@@ -1024,7 +1030,7 @@ impl<'a> Sampler<'a> {
                     self.bench.count_files(&mut sums, &slices, &parts);
                 }
                 if is_extent {
-                    sums.allocated_bytes = self.bench.allocated_in_runs(&slices, &runs);
+                    self.bench.count_runs(&mut sums, &slices, &runs);
                 }
                 Some(sums)
             };
@@ -1101,6 +1107,7 @@ impl<'a> Sampler<'a> {
                     start,
                     length: read,
                     ends_file: piece.offset + u64::from(piece.bytes) >= item.bytes,
+                    is_file: read as u64 >= item.length,
                     label: item.label,
                 });
             }
@@ -1152,6 +1159,8 @@ struct Block {
     start: usize,
     length: usize,
     ends_file: bool,
+    /// Whether it is all of a file.
+    is_file: bool,
     label: Option<&'static str>,
 }
 

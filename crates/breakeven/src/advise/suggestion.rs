@@ -59,7 +59,7 @@ const TOOLS: [Tool; 8] = [
         since: "Linux 5.1",
         task: Task::Extents,
         settings: btrfs_settings,
-        note: "an extent takes whole sectors, and behind one that saves none the rest of its 512 KiB stays raw, which is counted; holds for what is written from then \
+        note: "an extent takes whole sectors, and behind one that saves none the rest of its 512 KiB stays raw, and files of at most 2 KiB lie in the metadata, which is counted; holds for what is written from then \
                on; plain compress and the property store less densely, for they give up files that begin badly",
     },
     Tool {
