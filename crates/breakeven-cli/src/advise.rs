@@ -67,7 +67,7 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         [] => default_data::gather()?,
         paths => Population::walk(paths, time / 6, typed.seed)?,
     };
-    let medium = choose_medium(typed, (time / 12, population.bytes()), &stop, &bar)?;
+    let (medium, of_medium) = choose_medium(typed, (time / 12, population.bytes()), &stop, &bar)?;
     let mut setting = gather_setting(typed, prices, medium)?;
     let of_paths = of_paths(typed, time / 6, &stop, &bar);
     let time_left = time.saturating_sub(begun.elapsed());
@@ -87,7 +87,9 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         &stop,
         &mut |progress| shown.show(progress),
     )?;
-    report.notes.splice(..0, of_paths);
+    report
+        .notes
+        .splice(..0, of_medium.into_iter().chain(of_paths));
     bar.finish_and_clear();
     learned::keep(&setting.profile, &setting.machine, false);
     let text = if typed.json {
@@ -296,18 +298,21 @@ pub fn choose_power(watts: Option<(f64, f64)>, machine: &Machine) -> Result<Ener
     Ok(EnergyMeter::choose(&options, machine, Clock::real())?)
 }
 
-/// The medium of the data: named, imported, or probed where the first path is.
+/// Streams of a probe that differ by a larger factor are worth a note: then they decide on verdicts, too.
+const SPREAD_NOTED: f64 = 2.0;
+
+/// The medium of the data: named, imported, or probed where the first path is. Also a note on it.
 fn choose_medium(
     typed: &Typed,
     (time_max, data_bytes): (Duration, u64),
     stop: &Arc<AtomicBool>,
     bar: &ProgressBar,
-) -> Result<Medium> {
+) -> Result<(Medium, Option<String>)> {
     if let Some(medium) = &typed.medium {
-        return Ok(medium.clone());
+        return Ok((medium.clone(), None));
     }
     if let Some(path) = &typed.fio {
-        return import_fio(path);
+        return Ok((import_fio(path)?, None));
     }
     let folder = scratch_folder(&typed.paths)?;
     bar.set_message(format!("probing {}", quoted(&folder)));
@@ -329,18 +334,27 @@ fn choose_medium(
         }
     });
     match probed {
-        Ok(probed) => Ok(probed.medium()),
+        Ok(probed) => {
+            let spread = probed.stream_spread();
+            let note = (spread > SPREAD_NOTED).then(|| {
+                format!(
+                    "bursts on the medium differed by a factor of {spread:.1}: other programs use it, or it pauses; \
+                     the fastest is its speed, the others widen the intervals (--medium NAME goes without)"
+                )
+            });
+            Ok((probed.medium(), note))
+        }
         Err(breakeven::Error::Interrupted) => {
             let line = format!(
                 "interrupted before the medium was measured: taking it for {ASSUMED_MEDIUM}"
             );
             bar.suspend(|| standard::tell(&line));
-            assumed_medium()
+            Ok((assumed_medium()?, None))
         }
         Err(error) if not_ours_to_write(&error) => {
             let line = format!("{error}: taking the medium for {ASSUMED_MEDIUM}, see --medium");
             bar.suspend(|| standard::tell(&line));
-            assumed_medium()
+            Ok((assumed_medium()?, None))
         }
         Err(error) => {
             Err(error).context("probe the medium (--medium NAME goes without a scratch file)")

@@ -3,8 +3,8 @@
 //! [`probe`] writes one scratch file of bounded size, and runs short slices of operations on it in turns, so that a
 //! disturbance falls on all cells alike. The cells are sequential, random and nine to one, reads and writes, 4 to 128
 //! KiB, one and four in flight. A cell's value is the median of its slices. Files are judged by streams of 1 MiB
-//! operations, four in flight. Their slices are longer, and the interval is their range, because a medium that pauses
-//! does so in a file's stream as well.
+//! operations, four in flight. Their slices are longer. Their value is the fastest slice, because other programs only
+//! slow a medium down. The interval is their range, because a medium that pauses does so in a file's stream as well.
 //!
 //! Its promises:
 //! * **Nothing stays.** The scratch file loses its name as soon as it is open, so it always goes with the process. Only
@@ -58,6 +58,8 @@ const STREAM_BYTES: usize = 1 << 20;
 const STREAM_DEPTH: u32 = 4;
 const STREAM_SLICE_BYTES: usize = 32 << 20;
 const STREAM_SLICE_TIME_MAX: Duration = Duration::from_millis(50);
+/// Slices of a stream that fit into a probe, so that a short one has several, too: those of the usual 2.5 s.
+const STREAM_SLICES_MAX: u32 = 50;
 /// Slices of a stream in each round: all verdicts on files hang on two cells.
 const STREAM_SLICES_PER_ROUND: usize = 2;
 const WORKER_COUNT: usize = 4;
@@ -154,9 +156,11 @@ pub struct Cell {
     /// Operations in flight.
     pub depth: u32,
     /// Seconds of the medium per operation: the median of the slices and its interval of at least 95 %. With fewer than
-    /// six slices it is the range widened by half. For a stream it is the median and the range, in which the stream of
-    /// a file falls.
+    /// six slices it is the range widened by half. For a stream it is the fastest slice and the range, in which the
+    /// stream of a file falls.
     pub seconds: Estimate,
+    /// Seconds of the slowest slice over those of the fastest.
+    pub spread: f64,
     /// Slices measured.
     pub slice_count: u32,
     /// Operations measured.
@@ -435,9 +439,10 @@ impl Task {
             bytes: self.bytes as u64,
             depth: self.depth,
             seconds: match self.is_stream() {
-                true => median_range(&self.slices)?,
+                true => fastest_range(&self.slices)?,
                 false => median_interval(&self.slices)?,
             },
+            spread: spread(&self.slices),
             slice_count: self.slices.len() as u32,
             operation_count: self.operation_count,
         })
@@ -531,7 +536,7 @@ impl Run<'_> {
         }
         let offsets = self.offsets(task.pattern, task.bytes, count_max);
         let slice_time = match task.is_stream() {
-            true => STREAM_SLICE_TIME_MAX,
+            true => (self.options.time_max / STREAM_SLICES_MAX).min(STREAM_SLICE_TIME_MAX),
             false => {
                 let share = self.options.time_max.mul_f64(0.7) / (CELL_COUNT * SLICES_PER_CELL);
                 share.min(SLICE_TIME_MAX)
@@ -766,6 +771,23 @@ fn median_range(values: &[f64]) -> Option<Estimate> {
     })
 }
 
+/// Returns the least of some values with their range, as [`median_range`] has it.
+fn fastest_range(values: &[f64]) -> Option<Estimate> {
+    let range = median_range(values)?;
+    let fastest = values.iter().copied().fold(f64::INFINITY, f64::min);
+    Some(Estimate {
+        mean: fastest,
+        ..range
+    })
+}
+
+/// Returns the largest of some values over the least; 1 for none.
+fn spread(values: &[f64]) -> f64 {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    (most / least).max(1.0)
+}
+
 fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -775,6 +797,13 @@ fn sorted(values: &[f64]) -> Vec<f64> {
 impl ProbeReport {
     /// How many cells a probe with enough time measures.
     pub const CELL_COUNT: usize = CELL_COUNT as usize;
+
+    /// Returns the factor by which the streams of one direction differed most.
+    pub fn stream_spread(&self) -> f64 {
+        let is_stream = |cell: &&Cell| cell.bytes == STREAM_BYTES as u64;
+        let streams = self.cells.iter().filter(is_stream);
+        streams.map(|cell| cell.spread).fold(1.0, f64::max)
+    }
 
     /// Returns the probed place as a medium: measured times and the file system's allocation unit. Its power is the
     /// default for a device of its kind, because that was not measured.
@@ -1455,5 +1484,11 @@ mod tests {
         assert_eq!(median_range(&[3.0]), median_interval(&[3.0]));
         let Estimate { mean, low, high } = median_range(&nine).expect("values");
         assert_eq!((mean, low, high), (5.0, 1.0, 9.0));
+        let Estimate { mean, low, high } = fastest_range(&nine).expect("values");
+        assert_eq!((mean, low, high), (1.0, 1.0, 9.0));
+        assert_eq!(
+            [spread(&nine), spread(&[2.0]), spread(&[])],
+            [9.0, 1.0, 1.0]
+        );
     }
 }
