@@ -16,6 +16,11 @@ const SCHEMA: &str = "breakeven.info/1";
 
 /// Runs `info`.
 pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
+    list(typed, false)
+}
+
+/// Runs `info`, or prints a line for each fact, as `zstd -lv` does.
+pub fn list(typed: &InfoOptions, is_verbose: bool) -> Result<ExitCode> {
     let reading = ReaderOptions {
         window_bytes_max: typed.window_max,
         ..ReaderOptions::default()
@@ -48,6 +53,9 @@ pub fn run(typed: &InfoOptions) -> Result<ExitCode> {
         serde_json::to_string_pretty(&all)? + "\n"
     } else if lines.is_empty() {
         String::new()
+    } else if is_verbose {
+        let facts = lines.iter().map(|(of, it)| facts(&of.name, it));
+        facts.collect()
     } else {
         let mut text = format!(
             "{:>8} {:>14} {:>14} {:>7}  {:<16} {:<5}  {}\n",
@@ -94,6 +102,47 @@ fn line(name: &str, survey: &Survey) -> String {
         counted.frames(),
         counted.stored_bytes
     )
+}
+
+/// The facts on a stream, a line for each, with the names that scripts of `zstd -lv` look for.
+fn facts(name: &str, survey: &Survey) -> String {
+    let counted = survey.counted;
+    let mut lines = vec![name.to_string()];
+    for (kind, count) in kinds(survey).into_iter().filter(|kind| kind.1 > 0) {
+        let kind = match kind {
+            "zstd" => "Zstandard",
+            "skippable" => "Skippable",
+            other => other,
+        };
+        lines.push(format!("# {kind} Frames: {count}"));
+    }
+    let mut bytes = |name: &str, count: u64| {
+        lines.push(format!("{name}: {} ({count} B)", binary(count)));
+    };
+    if survey.window_bytes > 0 {
+        bytes("Window Size", survey.window_bytes);
+    }
+    bytes("Compressed Size", counted.stored_bytes);
+    if survey.states_content {
+        bytes("Decompressed Size", counted.content_bytes);
+        lines.push(format!("Ratio: {:.4}", ratio(survey)));
+    }
+    lines.push("\n".to_string());
+    lines.join("\n")
+}
+
+/// Words a size in three digits, by powers of two.
+fn binary(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let power = bytes.max(1).ilog2() / 10;
+    let number = bytes as f64 / (1_u64 << (10 * power)) as f64;
+    let decimals = match number {
+        _ if power == 0 => 0,
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    format!("{number:.decimals$} {}", units[power as usize])
 }
 
 fn ratio(survey: &Survey) -> f64 {

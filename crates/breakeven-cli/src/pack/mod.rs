@@ -74,6 +74,9 @@ const READ_BYTES: usize = 1 << 20;
 
 /// Runs `pack`.
 pub fn pack(typed: &PackOptions) -> Result<ExitCode> {
+    if typed.files.habits.silent {
+        standard::silence();
+    }
     if typed.files.habits.list {
         return list(&typed.files, typed.frame.window_max);
     }
@@ -141,11 +144,12 @@ fn container(is_mixed: bool) -> Container {
 
 /// Does the work of `info`.
 fn list(typed: &FileOptions, window_max: u64) -> Result<ExitCode> {
-    info(&InfoOptions {
+    let options = InfoOptions {
         paths: tree::paths(typed)?,
         window_max,
         json: false,
-    })
+    };
+    info::list(&options, typed.verbose)
 }
 
 /// Runs `unpack`.
@@ -155,6 +159,9 @@ pub fn unpack(typed: &UnpackOptions) -> Result<ExitCode> {
 
 /// Unpacks all sources. Empty ones are passed on if `takes_empty` holds, and other data is.
 fn unpack_all(typed: &UnpackOptions, takes_empty: bool) -> Result<ExitCode> {
+    if typed.files.habits.silent {
+        standard::silence();
+    }
     if typed.files.habits.list {
         return list(&typed.files, typed.window_max);
     }
@@ -461,6 +468,25 @@ fn lacks_memory(error: &anyhow::Error) -> bool {
     matches!(cause, Some(breakeven::Error::OutOfMemory { .. }))
 }
 
+/// Writes a target that nobody sees before it is complete. If the system refuses memory, the target is written again,
+/// thriftily, from a source that can be read again.
+fn write_unseen<T>(
+    source: &mut Source,
+    target: &Target,
+    write: impl Fn(&mut Source, bool) -> Result<T>,
+) -> Result<T> {
+    let place = source.place();
+    let written = write(source, memory::is_scarce());
+    match place {
+        Some(place) if written.as_ref().is_err_and(lacks_memory) => {
+            source.go_back(place)?;
+            target.empty()?;
+            write(source, true)
+        }
+        _ => written,
+    }
+}
+
 /// Returns whether a write failed because nobody reads any more.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
@@ -526,19 +552,12 @@ impl Packing<'_> {
     }
 
     fn one(&self, source: &mut Source, target: Target, job: &Job) -> Result<()> {
-        let place = source.place();
-        let is_scarce = memory::is_scarce();
-        let mut written = self.write(source, &target, job, is_scarce);
-        if let (Err(error), Some(place)) = (&written, place)
-            && lacks_memory(error)
-            && target.is_renamed()
-        {
-            // Nobody has seen the begun stream yet.
-            source.go_back(place)?;
-            target.empty()?;
-            written = self.write(source, &target, job, true);
-        }
-        let written = written?;
+        let written = match target.is_renamed() {
+            true => write_unseen(source, &target, |source, is_thrifty| {
+                self.write(source, &target, job, is_thrifty)
+            })?,
+            false => self.write(source, &target, job, memory::is_scarce())?,
+        };
         let summary = written.summary;
         let is_stdout = target.is_standard_output();
         let is_kept = target.is_file()?;

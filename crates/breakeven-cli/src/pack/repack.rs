@@ -22,7 +22,7 @@ use super::content::{Content, unreadable};
 use super::course::AnyWriter;
 use super::form::{self, Aim};
 use super::place::{Existing, Source, Target};
-use super::{Counted, Job, READ_BYTES, container, say};
+use super::{Counted, Job, READ_BYTES, container, say, write_unseen};
 use crate::options::{FileOptions, RepackOptions, Strategy, Usage};
 use crate::zstd_options::{HabitOptions, TreeOptions};
 
@@ -92,7 +92,9 @@ impl Repacking<'_> {
             false => Some(Target::nameless(&source.path)?),
         };
         let packed = draft.as_ref().unwrap_or(&target);
-        let summary = self.write(source, packed, (pool, job), &counted)?;
+        let summary = write_unseen(source, packed, |source, is_thrifty| {
+            self.write(source, packed, (pool, job), (&counted, is_thrifty))
+        })?;
         let is_smaller = summary.stored_bytes < metadata.len();
         let days = days(&self.setting.days.to_string());
         if is_smaller {
@@ -161,6 +163,7 @@ impl Repacking<'_> {
         sink: Counted,
         pool: &Pool,
         (survey, head): (&Survey, &[u8]),
+        is_thrifty: bool,
     ) -> Result<AnyWriter> {
         let counted = &survey.counted;
         let others = counted.lz4_frames + counted.xz_frames;
@@ -168,7 +171,10 @@ impl Repacking<'_> {
             let workers = pool.worker_count().max(1) as u32;
             let content_bytes = survey.states_content.then_some(counted.content_bytes);
             let known = (head, content_bytes);
-            let options = form::long_options(Aim::Money, self.setting, workers, known)?;
+            let options = match is_thrifty {
+                true => form::thrifty_options(Aim::Money, content_bytes),
+                false => form::long_options(Aim::Money, self.setting, workers, known)?,
+            };
             return Ok(AnyWriter::Long(LongWriter::new(sink, options)?));
         }
         let container = container(others > 0 || self.typed.mixed);
@@ -186,7 +192,7 @@ impl Repacking<'_> {
         source: &mut Source,
         target: &Target,
         (pool, job): (&Pool, &Job),
-        survey: &Survey,
+        (survey, is_thrifty): (&Survey, bool),
     ) -> Result<Summary> {
         let file = source.duplicate()?;
         let mut content = Content::open((&source.name, file), true, pool, &self.reading())?;
@@ -199,7 +205,7 @@ impl Repacking<'_> {
             sink: Box::new(target.file()),
             written,
         };
-        let mut writer = self.writer(sink, pool, (survey, content.fill()?))?;
+        let mut writer = self.writer(sink, pool, (survey, content.fill()?), is_thrifty)?;
         let books = writer.books();
         let mut done = 0;
         loop {

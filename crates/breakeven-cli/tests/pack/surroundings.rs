@@ -216,6 +216,22 @@ fn without_memory_a_sound_stream_is_not_called_corrupt_and_packing_takes_less() 
     println!("{told} times told that there is not enough memory");
     assert!(told >= 2);
     ok(&within(100_000, &folder, "unpack -t file.zst"));
+    // Memory for reading the stream, and a little more, is enough to repack it.
+    let mut repacked = 0;
+    for kib in (50_000..120_000).step_by(5_000) {
+        let reads = within(kib - 15_000, &folder, "unpack -t file.zst");
+        if reads.status.success() {
+            ok(&within(
+                kib,
+                &folder,
+                "repack -q --keep 36500 -fo again.zst file.zst",
+            ));
+            let again = run(&folder, &[&"cat", &folder.path().join("again.zst")]);
+            assert!(again.stdout == data, "{kib} KiB: {}", message(&again));
+            repacked += 1;
+        }
+    }
+    assert!(repacked >= 8, "{repacked} times repacked");
     let all = ["", "-3", "-T1", "-m zstd:3", "--link 12MB/s"];
     for kib in [100_000, 300_000] {
         for options in all {
