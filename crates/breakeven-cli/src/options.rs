@@ -603,7 +603,9 @@ pub struct AdviseOptions {
     pub seed: u64,
 
     /// Print all tables: every method on every kind of data, and every verdict
-    #[arg(long, conflicts_with = "json")]
+    ///
+    /// With --json it changes nothing: the JSON has every table.
+    #[arg(long)]
     pub all: bool,
 
     /// Print the report as JSON

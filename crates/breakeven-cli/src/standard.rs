@@ -18,6 +18,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::mem::forget;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -172,7 +173,17 @@ pub fn keep_drawing(bar: &ProgressBar, every: Duration) {
     let _ = std::thread::Builder::new().spawn(draw);
 }
 
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Ends all complaints, for callers who look at the exit code alone.
+pub fn silence() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
 /// Prints an error under the program's name, in one line with any names.
 pub fn complain(text: impl fmt::Display) {
+    if SILENT.load(Ordering::Relaxed) {
+        return;
+    }
     tell(&printable(&format!("breakeven: {text}")));
 }

@@ -19,6 +19,8 @@ enum Meaning {
     Nothing,
     /// A translation that depends on the value.
     By(fn(&str) -> Result<Option<String>, String>),
+    /// The format of streams, which a reader finds out by itself.
+    Format,
     /// There is no such option here; the text names the reason and the alternative.
     Refused(&'static str),
 }
@@ -37,7 +39,7 @@ enum Value {
     Needed,
 }
 
-use Meaning::{By, Nothing, Ours, Refused};
+use Meaning::{By, Format, Nothing, Ours, Refused};
 use Value::{Either, Needed, None as Alone, Number, Optional};
 
 const DICTIONARY: &str = "a stream that needs a dictionary is lost with it; `breakeven vault add` stores small files \
@@ -46,6 +48,9 @@ const BENCHMARK: &str =
     "`breakeven advise FILE` measures levels on this machine and says which pays";
 const FORMAT: &str =
     "`breakeven pack --mixed -m xz:6` and `-m lz4:1` make frames of xz and lz4, gzip is only read";
+
+/// Formats that zstd names beside its own, and that a reader knows by their first bytes.
+const FORMATS_READ: [&str; 4] = ["gzip", "xz", "lzma", "lz4"];
 
 /// Letters, which may stand together in a word.
 const LETTERS: [(char, Value, Meaning); 28] = [
@@ -76,7 +81,8 @@ const LETTERS: [(char, Value, Meaning); 28] = [
     ('e', Number, Refused(BENCHMARK)),
     ('i', Number, Refused(BENCHMARK)),
     ('S', Alone, Nothing),
-    ('P', Number, Refused(BENCHMARK)),
+    // How random the sample of a benchmark is; without a benchmark zstd takes it, too.
+    ('P', Number, Nothing),
     ('p', Number, Refused(BENCHMARK)),
 ];
 
@@ -132,7 +138,7 @@ const WORDS: [(&str, Value, Meaning); 67] = [
     ("--no-compress-literals", Alone, Nothing),
     ("--row-match-finder", Alone, Nothing),
     ("--no-row-match-finder", Alone, Nothing),
-    ("--format", Needed, By(format)),
+    ("--format", Needed, Format),
     ("--memory", Needed, Ours("--window-max")),
     ("--memlimit", Needed, Ours("--window-max")),
     ("--memlimit-decompress", Needed, Ours("--window-max")),
@@ -226,6 +232,8 @@ pub fn spell(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
         command,
         spelled: vec![program, command.into()],
         left: arguments,
+        is_quiet: false,
+        foreign_format: None,
     };
     if stands_in {
         spelling.spelled.push("--as-zstd".into());
@@ -243,6 +251,7 @@ pub fn spell(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>,
             _ => spelling.spelled.push(argument),
         }
     }
+    spelling.check_format()?;
     let mut spelled = spelling.spelled;
     // Arguments behind `--` are names, even if they look like options.
     let has = |spelled: &[OsString], word: &str| {
@@ -347,6 +356,10 @@ struct Spelling {
     command: &'static str,
     spelled: Vec<OsString>,
     left: VecDeque<OsString>,
+    /// Whether -q was there: the second one silences errors as well.
+    is_quiet: bool,
+    /// A format other than zstd's that was asked for.
+    foreign_format: Option<String>,
 }
 
 impl Spelling {
@@ -409,6 +422,10 @@ impl Spelling {
     fn put(&mut self, word: &str, meaning: Meaning, value: Option<&OsStr>) -> Result<(), String> {
         match meaning {
             Nothing => {}
+            Format => {
+                let name = value.unwrap_or_default().to_string_lossy();
+                self.foreign_format = (name != "zstd").then(|| name.into_owned());
+            }
             Refused(instead) => return Err(format!("{word} of zstd is not there: {instead}")),
             By(spell) => {
                 let text = value.unwrap_or_default().to_str().unwrap_or_default();
@@ -420,9 +437,27 @@ impl Spelling {
                 (self.spelled)
                     .retain(|it| it != "--decompress" && it != "--test" && it != "--list");
             }
-            Ours(ours) => self.put_ours(ours, value),
+            Ours("--quiet") if self.is_quiet => self.put_ours("--silent", None),
+            Ours(ours) => {
+                self.is_quiet |= ours == "--quiet";
+                self.put_ours(ours, value);
+            }
         }
         Ok(())
+    }
+
+    /// Refuses a format that is read only, or not at all.
+    fn check_format(&self) -> Result<(), String> {
+        let Some(name) = &self.foreign_format else {
+            return Ok(());
+        };
+        let mut options = self.spelled.iter().take_while(|it| *it != "--");
+        let reads = self.command != "pack"
+            || options.any(|it| it == "--decompress" || it == "--test" || it == "--list");
+        match reads && FORMATS_READ.contains(&name.as_str()) {
+            true => Ok(()),
+            false => Err(format!("--format {name}: {FORMAT}")),
+        }
     }
 
     fn put_ours(&mut self, ours: &str, value: Option<&OsStr>) {
@@ -525,13 +560,6 @@ fn adapt(text: &str) -> Result<Option<String>, String> {
     }
 }
 
-fn format(text: &str) -> Result<Option<String>, String> {
-    match text {
-        "zstd" => Ok(None),
-        _ => Err(FORMAT.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -623,6 +651,13 @@ mod tests {
             ),
             ("breakeven pack -dz f -o -9", "breakeven pack f --output=-9"),
             ("breakeven cat -9 f", "breakeven cat f"),
+            ("breakeven pack -P50 f", "breakeven pack f"),
+            (
+                "zstd -qqdc --format=gzip f",
+                "zstd pack --as-zstd --quiet --silent --decompress --stdout f",
+            ),
+            ("zstd --format=xz -t f", "zstd pack --as-zstd --test f"),
+            ("unzstd --format=lz4 f", "unzstd unpack --as-zstd f"),
             (
                 "breakeven pack -cmstore f",
                 "breakeven pack --stdout --method=store f",
@@ -653,6 +688,7 @@ mod tests {
             ("breakeven pack -b3 f", "advise"),
             ("breakeven pack --train f", "serve"),
             ("breakeven pack --format=gzip f", "--mixed"),
+            ("zstd -d --format=zip f", "only read"),
             ("breakeven pack --fast=0 f", "1 up"),
             ("breakeven pack --long=32 f", "10 to 31"),
         ] {

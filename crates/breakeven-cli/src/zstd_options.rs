@@ -50,6 +50,10 @@ pub struct HabitOptions {
     #[arg(long, overrides_with = "pass_through")]
     pub no_pass_through: bool,
 
+    /// Say nothing of errors either: the exit code tells them
+    #[arg(long, hide = true)]
+    pub silent: bool,
+
     /// Be called as `zstd`
     #[arg(long, hide = true)]
     pub as_zstd: bool,

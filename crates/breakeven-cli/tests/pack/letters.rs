@@ -340,8 +340,14 @@ fn what_is_compressed_in_another_way_is_refused_and_not_passed_through() {
         (r"\047\265\057\375 and more", "before version 0.8"),
         (r"\002\041\114\030 and more", "LZ4 legacy"),
         (r"\135\000\000\200\000\377 and more", ".lzma"),
+        (r"\037\235\220 and more", "`gzip -d` and `uncompress`"),
     ] {
-        for line in ["zstdcat odd", "zstd -dcf odd", "breakeven cat -f odd"] {
+        for line in [
+            "zstdcat odd",
+            "zcat odd",
+            "zstd -dcf odd",
+            "breakeven cat -f odd",
+        ] {
             let output = shell(&folder, &format!("printf '{bytes}' >odd; {line}"));
             assert_eq!(
                 output.status.code(),
@@ -357,6 +363,38 @@ fn what_is_compressed_in_another_way_is_refused_and_not_passed_through() {
             );
         }
     }
+}
+
+/// zstd -qq leaves the exit code to speak, and a reader finds the format out, whatever it is told.
+#[test]
+fn two_q_silence_errors_and_a_reader_takes_any_format() {
+    let (folder, data) = folder();
+    for (line, says) in [
+        ("zstd -q -t file", true),
+        ("zstd -qq -t file", false),
+        ("zstd -q --quiet nothing", false),
+        ("unzstd -qq file.zst", false),
+        ("zcat -qq nothing nowhere", false),
+    ] {
+        let output = shell(&folder, line);
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert_eq!(
+            !output.stderr.is_empty(),
+            says,
+            "{line}: {}",
+            message(&output)
+        );
+    }
+    for line in [
+        "gzip -k file; zstd -dc --format=gzip file.gz",
+        "zstd -q file; unzstd -c --format=gzip file.zst",
+        "zstd -qqfP50 file; zstdcat file.zst",
+    ] {
+        check(&folder, line, &data);
+    }
+    let output = shell(&folder, "zstd -c --format=gzip file");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(message(&output).contains("--mixed"));
 }
 
 /// A number of threads above the possible one means the possible one. A redirected file gives its copy neither mode nor
@@ -642,7 +680,7 @@ fn levels_and_bytes_are_ordered_as_zstd_has_them() {
 
 #[test]
 fn what_it_lists_of_a_stream_is_what_info_says() {
-    let (folder, _) = folder();
+    let (folder, data) = folder();
     fs::write(folder.path().join("x"), noise(300)).expect("a file");
     let output = shell(
         &folder,
@@ -656,6 +694,19 @@ fn what_it_lists_of_a_stream_is_what_info_says() {
         2
     );
     assert!(!names(folder.path()).contains(&"x.zst".to_string()));
+    // Scripts read the length between brackets.
+    let output = shell(
+        &folder,
+        "zstd -qf file; cat file.zst file.zst >two; zstd -lv two",
+    );
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for line in [
+        "two",
+        "# Zstandard Frames: 2",
+        &format!("({} B)", 2 * data.len()),
+    ] {
+        assert!(text.lines().any(|it| it.ends_with(line)), "{line}: {text}");
+    }
 }
 
 #[test]

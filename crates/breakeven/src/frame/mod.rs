@@ -51,13 +51,14 @@ pub enum Kind {
 /// Bytes that show the kind of any frame.
 pub const MAGIC_BYTES: usize = 6;
 
-/// Returns the name of compressed data with these first bytes, if zstd's own program decodes it and this library does
-/// not.
+/// Returns the name of compressed data with these first bytes, if the programs that pass other data on decode it (zstd's
+/// own, and gzip's `zcat`) and this library does not.
 pub fn unserved(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x02, 0x21, 0x4C, 0x18, ..] => Some("an LZ4 legacy frame"),
         [0x22..=0x27, 0xB5, 0x2F, 0xFD, ..] => Some("a Zstandard frame before version 0.8"),
         [0x5D, 0, ..] => Some("an .lzma stream"),
+        [0x1F, 0x9D, ..] => Some("a .Z file of compress, which `gzip -d` and `uncompress` decode,"),
         _ => None,
     }
 }

@@ -19,6 +19,8 @@ pub struct Survey {
     pub counted: Counted,
     /// Whether every frame states its content, so that the decoded bytes are meaningful.
     pub states_content: bool,
+    /// The largest window of its frames; 0 where none states any.
+    pub window_bytes: u64,
     /// Whether it ends with a usable seek table.
     pub has_table: bool,
 }
@@ -34,6 +36,8 @@ pub struct FoundFrame {
     pub stored_bytes: u64,
     /// The bytes it decodes to, where it states them.
     pub content_bytes: Option<u64>,
+    /// The memory of decoded bytes for decoding it in pieces; 0 where it is not stated.
+    pub window_bytes: u64,
 }
 
 /// Looks through a stream from its start. The only option in use is the largest window, for `.xz` streams.
@@ -51,6 +55,7 @@ pub fn survey(source: &mut (impl Read + Seek), options: &ReaderOptions) -> Resul
     let mut survey = Survey {
         counted: Counted::default(),
         states_content: true,
+        window_bytes: 0,
         has_table,
     };
     let mut frames_bytes = 0;
@@ -59,6 +64,7 @@ pub fn survey(source: &mut (impl Read + Seek), options: &ReaderOptions) -> Resul
         survey.counted.count(frame.kind);
         let content_bytes = frame.content_bytes.unwrap_or(0);
         survey.counted.content_bytes = survey.counted.content_bytes.saturating_add(content_bytes);
+        survey.window_bytes = survey.window_bytes.max(frame.window_bytes);
         survey.states_content &= frame.content_bytes.is_some();
     })?;
     survey.counted.padding_bytes = survey.counted.stored_bytes - frames_bytes;
@@ -89,6 +95,7 @@ pub fn visit(
             kind: shape.kind,
             stored_bytes,
             content_bytes: shape.content_bytes,
+            window_bytes: shape.window_bytes,
         });
         at += stored_bytes;
         at += padding(source, at, shape.kind.padding_bytes())?;
