@@ -682,6 +682,10 @@ mod tests {
         ] {
             assert_eq!(spelled(line).as_deref(), Ok(expected), "{line}");
         }
+    }
+
+    #[test]
+    fn options_that_are_refused_name_another() {
         for (line, named) in [
             ("breakeven pack -D dict f", "vault"),
             ("breakeven pack --patch-from=old f", "vault"),
