@@ -183,24 +183,24 @@ fn pack_words(folder: &TempDir) -> Vec<u8> {
 }
 
 #[test]
-fn memory_to_read_a_stream_is_enough_to_repack_it() {
+fn twenty_megabytes_more_than_reading_takes_are_enough_to_repack() {
     let (folder, _) = folder();
     let data = pack_words(&folder);
     let mut repacked = 0;
-    for kib in (50_000..120_000).step_by(5_000) {
-        let reads = within(kib - 15_000, &folder, "unpack -t file.zst");
+    for kib in (50_000..90_000).step_by(5_000) {
+        let reads = within(kib - 20_000, &folder, "unpack -t file.zst");
         if reads.status.success() {
             ok(&within(
                 kib,
                 &folder,
-                "repack -q --keep 36500 -fo again.zst file.zst",
+                "repack -q --keep 9 -fo again.zst file.zst",
             ));
             let again = run(&folder, &[&"cat", &folder.path().join("again.zst")]);
             assert!(again.stdout == data, "{kib} KiB: {}", message(&again));
             repacked += 1;
         }
     }
-    assert!(repacked >= 8, "{repacked} times repacked");
+    assert!(repacked >= 3, "{repacked} times repacked");
 }
 
 #[test]
