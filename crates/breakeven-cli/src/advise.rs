@@ -67,7 +67,8 @@ pub fn run(typed: &Typed) -> Result<ExitCode> {
         [] => default_data::gather()?,
         paths => Population::walk(paths, time / 6, typed.seed)?,
     };
-    let (medium, of_medium) = choose_medium(typed, (time / 12, population.bytes()), &stop, &bar)?;
+    let (medium, of_medium) =
+        choose_medium(typed, (probe_time(time), population.bytes()), &stop, &bar)?;
     let mut setting = gather_setting(typed, prices, medium)?;
     let of_paths = of_paths(typed, time / 6, &stop, &bar);
     let time_left = time.saturating_sub(begun.elapsed());
@@ -296,6 +297,15 @@ pub fn choose_power(watts: Option<(f64, f64)>, machine: &Machine) -> Result<Ener
         ..EnergyOptions::default()
     };
     Ok(EnergyMeter::choose(&options, machine, Clock::real())?)
+}
+
+/// The least time of a probe, if that is a quarter of the run at most. In less, a busy machine moves no stream several
+/// times.
+const PROBE_TIME_MIN: Duration = Duration::from_millis(500);
+
+/// Returns the time of a probe in a run of some time.
+fn probe_time(time: Duration) -> Duration {
+    (time / 4).min(PROBE_TIME_MIN).max(time / 12)
 }
 
 /// Streams of a probe that differ by a larger factor are worth a note: then they decide on verdicts, too.
