@@ -477,22 +477,35 @@ fn write_unseen<T>(
 ) -> Result<T> {
     let place = source.place();
     let written = write(source, memory::is_scarce());
-    match place {
-        Some(place) if written.as_ref().is_err_and(lacks_memory) => {
+    match (written, place) {
+        (Err(lack), Some(place)) if lacks_memory(&lack) => {
             source.go_back(place)?;
             target.empty()?;
-            write(source, true)
+            // Without memory for its stack no thread starts, which has an error of its own.
+            write(source, true).map_err(|error| match is_refused_for_now(&error) {
+                true => lack,
+                false => error,
+            })
         }
-        _ => written,
+        (written, _) => written,
     }
 }
 
 /// Returns whether a write failed because nobody reads any more.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    is_caused_by(error, io::ErrorKind::BrokenPipe)
+}
+
+/// Returns whether the system refused a resource, such as a thread.
+fn is_refused_for_now(error: &anyhow::Error) -> bool {
+    is_caused_by(error, io::ErrorKind::WouldBlock)
+}
+
+fn is_caused_by(error: &anyhow::Error, kind: io::ErrorKind) -> bool {
     error
         .chain()
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+        .any(|cause| cause.kind() == kind)
 }
 
 /// Writes a line for the user at the terminal.
