@@ -48,6 +48,8 @@ const WINDOW_BYTES: u64 = 2 << 20;
 const WINDOW_LOG_MIN: u32 = 21;
 /// Compressed bytes that are taken at once. They are only counted.
 const TARGET_BYTES: usize = 128 << 10;
+/// All of the archive may take at most this part of the time, one in so many: a busy machine needs three times as long.
+const WHOLE_TIME: u32 = 5;
 /// A smaller share of the data is not worth a row of its own.
 const SHARE_MIN: f64 = 0.01;
 
@@ -139,7 +141,7 @@ impl SmallFiles {
             let measured = found.measure_alone(&laid_out, run, &mut bench)?;
             // The run was compressed twice, alone and in pieces: the archive is compressed once.
             let of_all = bytes as f64 / (2 * found.alone.raw_bytes.max(1)) as f64;
-            let longest = options.time_limit / GLANCE_TIME;
+            let longest = options.time_limit / WHOLE_TIME;
             let foreseen = of_all * run_begun.elapsed().as_secs_f64();
             if is_first && measured.is_some() && foreseen < longest.as_secs_f64() {
                 let whole_begun = Instant::now();
