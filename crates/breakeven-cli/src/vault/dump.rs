@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use breakeven::quoted::quoted_bytes;
-use breakeven::vault::{Entry, Node, TreeReader, Vault};
+use breakeven::vault::{ContentReader, Entry, Node, TreeReader, Vault};
 use tar::{Builder, EntryType, Header};
 
 use super::options::{Archive, DumpOptions};
@@ -71,13 +71,13 @@ fn write_file(tree: &mut TreeReader, file: &Entry, mut output: impl Write) -> Re
 
 /// A file whose length stands in the archive already. Zeros replace unreadable bytes, as GNU tar writes them for a file
 /// that shrank.
-struct Padded<R> {
-    content: Option<R>,
+struct Padded<'r> {
+    content: Option<ContentReader<'r>>,
     left: u64,
     damage: Option<anyhow::Error>,
 }
 
-impl<R: Read> Read for Padded<R> {
+impl Read for Padded<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
         let buffer = &mut buffer[..length];
@@ -152,7 +152,7 @@ impl<W: Write> TarArchive<'_, W> {
         match &entry.node {
             Node::File { size_bytes, .. } => {
                 header.set_size(*size_bytes);
-                let (content, damage) = match self.contents.open(entry) {
+                let (content, damage) = match self.contents.open_with_gaps(entry) {
                     Ok(content) => (Some(content), None),
                     Err(error) => (None, Some(error.into())),
                 };
@@ -162,6 +162,10 @@ impl<W: Write> TarArchive<'_, W> {
                     damage,
                 };
                 self.builder.append_data(&mut header, path, &mut content)?;
+                let loss = content.content.as_ref().and_then(ContentReader::loss);
+                if let Some(loss) = loss {
+                    self.problems.push((path.to_path_buf(), loss));
+                }
                 if let Some(damage) = content.damage {
                     let reason = format!("zeros from its damage on: {damage}");
                     self.problems.push((path.to_path_buf(), reason));

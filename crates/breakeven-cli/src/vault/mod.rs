@@ -42,6 +42,8 @@ use options::{
     SnapshotPath, VaultCommand,
 };
 
+/// Lost files that `verify` names, some lines of a screen; `--json` has all.
+const LOST_NAMED: usize = 10;
 /// The exit code where a snapshot was made or restored except for some files.
 const PARTIAL: u8 = 3;
 /// How often the bar is redrawn.
@@ -675,7 +677,7 @@ fn verify(options: &VaultOptions, vault: &Vault, sample: f64) -> Result<ExitCode
         .collect();
     let facts = json!({
         "packs": verified.packs, "bytes": verified.bytes, "chunks": verified.chunks, "snapshots": verified.snapshots,
-        "damages": damages,
+        "damages": damages, "lost": upkeep::lost(&verified.lost),
     });
     let text = format!(
         "read {} packs of {} bytes, {} chunks, followed {} snapshots: {} damages",
@@ -688,6 +690,17 @@ fn verify(options: &VaultOptions, vault: &Vault, sample: f64) -> Result<ExitCode
     tell(options, &facts, &text);
     for damage in &verified.damages {
         standard::complain(format_args!("{}: {}", damage.name, damage.reason));
+    }
+    for (epoch, path) in verified.lost.iter().take(LOST_NAMED) {
+        standard::complain(format_args!(
+            "snapshot {epoch} has lost parts of {}",
+            quoted(&path)
+        ));
+    }
+    if let more @ 1.. = verified.lost.len().saturating_sub(LOST_NAMED) {
+        standard::complain(format_args!(
+            "{more} more files and folders have lost parts"
+        ));
     }
     Ok(ExitCode::from(u8::from(!verified.damages.is_empty())))
 }

@@ -1,5 +1,6 @@
 //! The upkeep of a vault: copy, repair, unlock.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -58,9 +59,7 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
     let damages: Value = (repaired.damages.iter())
         .map(|it| json!({ "object": it.name, "reason": it.reason }))
         .collect();
-    let lost: Value = (repaired.lost.iter())
-        .map(|(epoch, path)| json!({ "snapshot": epoch, "path": path.to_string_lossy() }))
-        .collect();
+    let lost = lost(&repaired.lost);
     let facts = json!({
         "damages": damages, "mended_objects": repaired.mended_objects, "copied_objects": repaired.copied_objects, "dropped_packs": repaired.dropped_packs, "saved_chunks": repaired.saved_chunks,
         "lost_chunks": repaired.lost_chunks, "lost_snapshots": repaired.lost_snapshots, "lost": lost,
@@ -96,7 +95,10 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
         standard::complain(format_args!("snapshot {epoch} is lost"));
     }
     for (epoch, path) in &repaired.lost {
-        standard::complain(format_args!("snapshot {epoch} has lost {}", quoted(&path)));
+        standard::complain(format_args!(
+            "snapshot {epoch} has lost parts of {}",
+            quoted(&path)
+        ));
     }
     if let Some(found) = &repaired.found {
         standard::complain(format_args!(
@@ -105,6 +107,14 @@ pub fn repair(options: &VaultOptions, vault: &mut Vault) -> Result<ExitCode> {
         ));
     }
     Ok(ExitCode::from(u8::from(!repaired.is_whole())))
+}
+
+/// Returns the entries that lost something, by their snapshots.
+pub fn lost(entries: &[(u64, PathBuf)]) -> Value {
+    let entries = entries.iter();
+    entries
+        .map(|(epoch, path)| json!({ "snapshot": epoch, "path": path.to_string_lossy() }))
+        .collect()
 }
 
 /// Names the damage that a command got around: its output is right, but something needs a repair.

@@ -152,7 +152,8 @@ fn an_archive_goes_on_behind_a_damaged_file() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{message}");
     assert!(
-        message.contains("one/data: zeros from its damage on"),
+        message
+            .contains("one/data: 300000 bytes are lost, which read as zeros: bytes 0 to 299999: "),
         "{message}"
     );
     let target = path.join("unpacked");
@@ -162,6 +163,58 @@ fn an_archive_goes_on_behind_a_damaged_file() {
         fs::read(target.join("one/data")).expect("a file"),
         [0; 300_000]
     );
+}
+
+#[test]
+fn of_a_damaged_file_the_rest_is_given_before_a_repair_and_behind_it() {
+    let folder = places();
+    let path = folder.path();
+    let data = crate::noise(6_000_000);
+    fs::write(path.join("srv/games/one/data"), &data).expect("a file");
+    ok(path, &format!("{VAULT} init"));
+    ok(path, &format!("{VAULT} add /srv/games"));
+    let packs = super::objects(path, "packs").into_iter();
+    let packs = packs.flat_map(|it| fs::read_dir(it).expect("a folder"));
+    let packs = packs.map(|it| it.expect("an entry").path());
+    let largest = packs.max_by_key(|it| fs::metadata(it).expect("a file").len());
+    let largest = largest.expect("a pack");
+    let mut bytes = fs::read(&largest).expect("a pack");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::remove_file(&largest).expect("it goes");
+    fs::write(&largest, bytes).expect("a pack");
+    for at in 0..2 {
+        let said = ends(path, &format!("{VAULT} verify"), 1);
+        let data_path = path.join("srv/games/one/data");
+        let named = format!("snapshot 1 has lost parts of {}", data_path.display());
+        assert_eq!(said.matches("has lost parts of").count(), 1, "{said}");
+        assert!(said.contains(&named), "{said}");
+        let target = format!("/back{at}");
+        let back = path.join(&target[1..]);
+        let said = ends(
+            path,
+            &format!("{VAULT} restore latest:/srv/games --target {target}"),
+            3,
+        );
+        let archive = run(path, &format!("{VAULT} dump latest:/srv/games"));
+        assert_eq!(archive.status.code(), Some(3));
+        let unpacked = path.join(format!("unpacked{at}"));
+        untar(&archive.stdout, &unpacked);
+        assert!(said.contains("one/data: "), "{said}");
+        assert!(
+            said.contains(" bytes are lost, which read as zeros"),
+            "{said}"
+        );
+        for file in [back.join("one/data"), unpacked.join("one/data")] {
+            let found = fs::read(file).expect("a file");
+            assert_eq!(found.len(), data.len());
+            let lost = found.iter().zip(&data).filter(|(one, other)| one != other);
+            let zeros = lost.clone().filter(|(one, _)| **one == 0).count();
+            assert!((1..2 << 20).contains(&zeros), "{zeros}");
+            assert_eq!(lost.count(), zeros);
+        }
+        ends(path, &format!("{VAULT} repair"), 1);
+    }
 }
 
 /// Unpacks an archive into a new folder.

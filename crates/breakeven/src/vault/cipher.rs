@@ -41,6 +41,11 @@ impl Id {
         Id(hash.as_bytes()[..16].try_into().expect("16 bytes of 32"))
     }
 
+    /// Returns the identity under which the list of a content lies while it lacks a chunk: its complement.
+    pub(super) fn with_gaps(self) -> Id {
+        Id(self.0.map(|byte| !byte))
+    }
+
     /// Returns the 32 hexadecimal digits.
     pub fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -17,6 +17,7 @@ use super::far_end::FarEnd;
 use super::folder::{Entry, Stamp, read_folder, read_stamps};
 use super::hashing::{ContentHasher, Identity, IdentityOf};
 use super::index::Index;
+use super::is_damage;
 use super::pack::{ChunkKind, CompressedFrame, HEAD_BYTES, OpenFrame, PREFIX_BYTES_LIMIT};
 use super::writer::Source;
 
@@ -35,6 +36,10 @@ pub(super) const ZEROS_BIT: u64 = 1;
 /// Added to the depth of a list by the kind of its identity.
 const SKIPS_ZEROS: u8 = 128;
 const OF_ITEMS: u8 = 64;
+/// Added to the depth of a list that lacks a chunk.
+pub(super) const HAS_GAPS: u8 = 32;
+/// Lost parts of a file that are named one by one.
+const NAMED_MOST: usize = 3;
 
 /// A part of a content.
 pub(super) enum Piece<'a> {
@@ -211,6 +216,19 @@ impl Chunks {
             list,
             part: Part::Zeros(0),
             failure: None,
+            gaps: None,
+        })
+    }
+
+    /// Returns a content as a source that has zeros in place of lost chunks, and notes where.
+    pub(super) fn source_with_gaps<'c>(
+        &'c mut self,
+        index: &'c Index,
+        id: Id,
+    ) -> Result<ContentSource<'c>> {
+        Ok(ContentSource {
+            gaps: Some(Gaps::default()),
+            ..self.source(index, id)?
         })
     }
 
@@ -233,13 +251,18 @@ impl Chunks {
 
     /// Returns the list of a content; nothing if it is one chunk.
     fn list(&mut self, index: &Index, id: Id) -> Result<Option<OpenList>> {
-        let place = index.find(&id).ok_or_else(|| missing(id))?;
+        let under = index.lies_under(id);
+        let place = index.find(&under).ok_or_else(|| missing(id))?;
         if place.kind == ChunkKind::Plain {
             return Ok(None);
         }
         let frame = self.frame(index, place.frame)?;
         let mut reader = Reader::new("list", chunk_of(&frame, place.ordinal)?);
-        let head = reader.byte()?;
+        let marked = reader.byte()?;
+        if (marked & HAS_GAPS != 0) != (under != id) {
+            return Err(reader.wrong("gaps as its identity says", marked));
+        }
+        let head = marked & !HAS_GAPS;
         let depth = head & !(SKIPS_ZEROS | OF_ITEMS);
         let raw_bytes = reader.number()?;
         let identity_of = match head - depth {
@@ -257,6 +280,13 @@ impl Chunks {
             identity_of,
             items: Items::new(depth, raw_bytes, items),
         }))
+    }
+
+    /// Says whether a list by its identity in the index is one with gaps.
+    pub(super) fn is_with_gaps(&mut self, index: &Index, id: Id) -> Result<bool> {
+        let (frame, ordinal) = self.found(index, id)?;
+        let head = chunk_of(&frame, ordinal)?.first();
+        Ok(head.is_some_and(|head| head & HAS_GAPS != 0))
     }
 
     /// Returns the parts of a content that is a list, to be looked up.
@@ -279,7 +309,7 @@ impl Chunks {
     }
 
     /// Hands out the parts of a content that is a list, in order, each with its length. Chunks come by their
-    /// identities, and zeros as [`Id::NONE`]. A missing chunk is an error.
+    /// identities, also a missing one, and zeros as [`Id::NONE`].
     pub(super) fn each_extent(
         &mut self,
         index: &Index,
@@ -290,8 +320,7 @@ impl Chunks {
         while let Some(item) = items.next(self, index, &mut |_| ())? {
             match item {
                 Item::Zeros(length) => take(Id::NONE, length),
-                Item::Chunk { id, length } if index.has_chunk(&id) => take(id, length),
-                Item::Chunk { id, .. } => return Err(missing(id)),
+                Item::Chunk { id, length } => take(id, length),
             }
         }
         Ok(())
@@ -306,7 +335,7 @@ impl Chunks {
         take: &mut dyn FnMut(Id),
     ) -> Result<()> {
         let list = self.list(index, id)?;
-        take(id);
+        take(index.lies_under(id));
         let Some(mut list) = list else {
             return Ok(());
         };
@@ -650,6 +679,51 @@ pub(super) struct ContentSource<'c> {
     check: ContentCheck,
     /// The fault of the content, if it has one.
     pub(super) failure: Option<String>,
+    /// The lost parts, if the reader goes on behind them.
+    gaps: Option<Gaps>,
+}
+
+/// The lost parts of a content, in rising order.
+#[derive(Default)]
+struct Gaps {
+    ranges: Vec<Range<u64>>,
+    /// The fault of the first.
+    fault: String,
+}
+
+impl Gaps {
+    fn push(&mut self, range: Range<u64>, error: &Error) {
+        match self.ranges.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            Some(_) => self.ranges.push(range),
+            None => {
+                self.fault = error.to_string();
+                self.ranges.push(range);
+            }
+        }
+    }
+
+    fn lost_bytes(&self) -> u64 {
+        self.ranges.iter().map(|it| it.end - it.start).sum()
+    }
+
+    /// Names the first parts and counts the others.
+    fn describe(&self) -> String {
+        let named = self.ranges.iter().take(NAMED_MOST);
+        let named: Vec<String> = named
+            .map(|it| format!("{} to {}", it.start, it.end - 1))
+            .collect();
+        let more = match self.ranges.len().saturating_sub(NAMED_MOST) {
+            0 => String::new(),
+            more => format!(" and {more} more parts"),
+        };
+        format!(
+            "{} bytes are lost, which read as zeros: bytes {}{more}: {}",
+            self.lost_bytes(),
+            named.join(", "),
+            self.fault
+        )
+    }
 }
 
 /// The rest of an item.
@@ -662,6 +736,17 @@ enum Part {
 impl ContentSource<'_> {
     pub(super) fn raw_bytes(&self) -> u64 {
         self.list.raw_bytes
+    }
+
+    /// Returns how many of the bytes read so far are lost.
+    pub(super) fn lost_bytes(&self) -> u64 {
+        self.gaps.as_ref().map_or(0, Gaps::lost_bytes)
+    }
+
+    /// Names the lost parts of the bytes read so far, if there are any.
+    pub(super) fn loss(&self) -> Option<String> {
+        let gaps = self.gaps.as_ref()?;
+        (!gaps.ranges.is_empty()).then(|| gaps.describe())
     }
 
     fn try_read(&mut self, buffer: &mut [u8]) -> Result<usize> {
@@ -685,7 +770,9 @@ impl ContentSource<'_> {
                 return Ok(count);
             }
             if !self.next_part()? {
-                return match self.check.clone().identity() == self.list.identity(self.id) {
+                let is_right = self.lost_bytes() > 0
+                    || self.check.clone().identity() == self.list.identity(self.id);
+                return match is_right {
                     true => Ok(0),
                     false => Err(wrong_content(self.id)),
                 };
@@ -700,15 +787,28 @@ impl ContentSource<'_> {
                 self.check.zeros(count);
                 Part::Zeros(count)
             }
-            Some(Item::Chunk { id, length }) => {
-                let (frame, ordinal) = self.chunks.found_plain(self.index, id, length)?;
-                let chunk = chunk_of(&frame, ordinal)?;
-                self.check.chunk(&self.chunks.keys, id, chunk)?;
-                Part::Chunk(frame, ordinal, 0)
-            }
+            Some(Item::Chunk { id, length }) => match (self.chunk(id, length), &mut self.gaps) {
+                (Err(error), Some(gaps)) if is_damage(&error) => {
+                    let end = self.list.raw_bytes - self.list.items.left;
+                    gaps.push(end - length..end, &error);
+                    Part::Zeros(length)
+                }
+                (part, _) => part?,
+            },
             None => return Ok(false),
         };
         Ok(true)
+    }
+
+    fn chunk(&mut self, id: Id, length: u64) -> Result<Part> {
+        let (frame, ordinal) = self.chunks.found_plain(self.index, id, length)?;
+        let chunk = chunk_of(&frame, ordinal)?;
+        // The identity of the whole proves nothing about a part.
+        if self.gaps.is_some() && self.chunks.keys.id(chunk) != id {
+            return Err(wrong_content(id));
+        }
+        self.check.chunk(&self.chunks.keys, id, chunk)?;
+        Ok(Part::Chunk(frame, ordinal, 0))
     }
 }
 
@@ -725,6 +825,7 @@ impl Source for ContentSource<'_> {
         self.list = self.chunks.items(self.index, self.id)?;
         self.part = Part::Zeros(0);
         self.check = ContentCheck::new(&self.chunks.keys, self.list.identity_of);
+        self.gaps = self.gaps.take().map(|_| Gaps::default());
         Ok(true)
     }
 

@@ -415,6 +415,16 @@ impl Index {
         (self.find(id)).is_some_and(|place| place.kind == ChunkKind::Plain)
     }
 
+    /// Returns the identity under which a content lies: its own, or that of its list with gaps.
+    pub(super) fn lies_under(&self, id: Id) -> Id {
+        let is_list = |place: Place| place.kind == ChunkKind::List;
+        let with_gaps = id.with_gaps();
+        match self.find(&id).is_none() && self.find(&with_gaps).is_some_and(is_list) {
+            true => with_gaps,
+            false => id,
+        }
+    }
+
     /// Says whether a content is known; an empty one always is.
     pub(super) fn has_content(&self, id: &Id) -> bool {
         *id == Id::NONE || self.find(id).is_some()

@@ -50,6 +50,8 @@ mod folder;
 mod folder_end;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+#[cfg(test)]
+mod gaps_test;
 mod hashing;
 mod images;
 mod index;

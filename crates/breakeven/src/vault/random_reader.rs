@@ -121,8 +121,8 @@ impl RandomReader {
     /// Finds out where the bytes of a file lie.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an entry that is no file, [`Error::Corrupt`] for a damaged list of its chunks or a
-    /// missing chunk; those of the storage.
+    /// [`Error::Invalid`] for an entry that is no file, [`Error::Corrupt`] for a damaged list of its chunks or a file
+    /// that is one missing chunk; those of the storage.
     pub fn open(&self, file: &Entry) -> Result<FileMap> {
         let Node::File {
             size_bytes,
@@ -137,7 +137,7 @@ impl RandomReader {
             return Ok(FileMap { extents });
         }
         let frames = self.frames();
-        let place = frames.place_of(content)?;
+        let place = frames.place_of(frames.index.lies_under(content))?;
         if place.kind == ChunkKind::Plain {
             extents.push(FileExtent {
                 end: size_bytes,
@@ -164,7 +164,7 @@ impl RandomReader {
     /// file's end alone.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a damaged chunk; those of the storage.
+    /// [`Error::Corrupt`] for a damaged or missing chunk; those of the storage.
     pub fn read_at(&self, file: &FileMap, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let first = file.extent_at(offset);
         let mut done = 0;

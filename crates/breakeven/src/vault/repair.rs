@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::pool::Pool;
 
 use super::cipher::Id;
-use super::contents::Chunks;
+use super::contents::{Chunks, HAS_GAPS};
 use super::copies::{COPIES, copy_name};
 use super::far_end::FarEnd;
 use super::folder::Node;
@@ -25,8 +25,8 @@ use super::folder_end::is_errno;
 use super::index::{Index, PackPlace, read_packs, write_pack};
 use super::lost_found::LostFound;
 use super::pack::{
-    ChunkKind, Contents, FrameEntry, OpenFrame, PACK_BYTES_LIMIT, object_name, open_frame,
-    read_head,
+    ChunkEntry, ChunkKind, Contents, FrameEntry, OpenFrame, PACK_BYTES_LIMIT, object_name,
+    open_frame, read_head,
 };
 use super::record::Record;
 use super::verify::{DEPTH_MAX, PackVerifier};
@@ -169,9 +169,7 @@ impl Vault {
             }
         }
         let index = self.index(options.index_bytes_max)?;
-        for (epoch, snapshot) in self.snapshots()? {
-            self.list_lost(&index, epoch, snapshot.folder, &mut repaired.lost);
-        }
+        repaired.lost = self.list_lost(&index, &|id| index.has_chunk(id))?;
         Ok(repaired)
     }
 
@@ -204,11 +202,14 @@ impl Vault {
         Ok((records, indexes))
     }
 
-    /// Returns the lists of contents that lack a chunk.
+    /// Returns the lists of contents that lack a chunk and do not say so.
     fn broken_lists(&self, index: &Index) -> Result<BTreeSet<Id>> {
         let mut chunks = Chunks::new(&self.far, &self.keys);
         let mut broken = BTreeSet::new();
         for id in index.lists() {
+            if unless_damaged(chunks.is_with_gaps(index, id))? == Some(true) {
+                continue;
+            }
             if is_damaged(chunks.each_chunk(index, id, &mut |_| ()))? {
                 broken.insert(id);
             }
@@ -216,8 +217,30 @@ impl Vault {
         Ok(broken)
     }
 
-    /// Names the lost entries of a snapshot, below its root.
-    fn list_lost(&self, index: &Index, epoch: u64, root: Id, lost: &mut Vec<(u64, PathBuf)>) {
+    /// Names the entries of all snapshots that lost something. `is_there` says which chunks of bytes can be read.
+    pub(super) fn list_lost(
+        &self,
+        index: &Index,
+        is_there: &dyn Fn(&Id) -> bool,
+    ) -> Result<Vec<(u64, PathBuf)>> {
+        let mut lost = Vec::new();
+        for epoch in &self.state.snapshots {
+            if let Some(snapshot) = unless_damaged(self.snapshot(*epoch))? {
+                let below = self.list_lost_below(index, is_there, snapshot.folder);
+                lost.extend(below.into_iter().map(|path| (*epoch, path)));
+            }
+        }
+        Ok(lost)
+    }
+
+    /// The same of one snapshot, below its root.
+    fn list_lost_below(
+        &self,
+        index: &Index,
+        is_there: &dyn Fn(&Id) -> bool,
+        root: Id,
+    ) -> Vec<PathBuf> {
+        let mut lost = Vec::new();
         let mut chunks = Chunks::new(&self.far, &self.keys);
         let mut left = vec![(PathBuf::from("/"), root, 0)];
         while let Some((path, folder, depth)) = left.pop() {
@@ -227,15 +250,19 @@ impl Vault {
             let entries = match chunks.folder(index, folder) {
                 Ok(entries) if depth <= DEPTH_MAX => entries,
                 _ => {
-                    lost.push((epoch, path));
+                    lost.push(path);
                     continue;
                 }
             };
             for entry in entries {
                 let below = path.join(OsStr::from_bytes(&entry.name));
                 match entry.node {
-                    Node::File { content, .. } if !index.has_content(&content) => {
-                        lost.push((epoch, below));
+                    Node::File { content, .. } if content != Id::NONE => {
+                        let each = chunks.each_chunk_there(index, content, is_there, &mut |_| ());
+                        let is_one = index.has_chunk(&content);
+                        if each.is_err() || is_one && !is_there(&content) {
+                            lost.push(below);
+                        }
                     }
                     Node::Folder { content } => left.push((below, content, depth + 1)),
                     _ => {}
@@ -243,6 +270,7 @@ impl Vault {
             }
         }
         lost.sort();
+        lost
     }
 
     /// Moves packs at random, as a repair moves damaged ones, for the proof.
@@ -326,7 +354,7 @@ impl Writer<'_> {
         Ok(damaged)
     }
 
-    /// Moves whole chunks out of damaged packs, drops lists that lack a chunk, and commits.
+    /// Moves whole chunks out of damaged packs, marks lists that lack a chunk, and commits.
     fn repair(
         mut self,
         damaged: Packs,
@@ -355,12 +383,13 @@ impl Writer<'_> {
         self.commit_collection(leaving, now).map(drop)
     }
 
-    /// Puts chunks of some leaving packs again, except damaged ones and those to be dropped. Returns the damaged ones.
+    /// Puts chunks of some leaving packs again, except damaged ones. Lists that lack a chunk are marked. Returns the
+    /// damaged ones.
     fn move_whole(
         &mut self,
         packs: &Packs,
         leaving: &BTreeSet<Id>,
-        dropped: &BTreeSet<Id>,
+        broken: &BTreeSet<Id>,
         index_bytes_max: u64,
         repaired: &mut Repaired,
     ) -> Result<BTreeSet<Id>> {
@@ -397,7 +426,7 @@ impl Writer<'_> {
                         pack,
                         frame,
                         open.as_ref(),
-                        dropped,
+                        broken,
                         &mut |chunk, is_saved| match is_saved {
                             true => repaired.saved_chunks += 1,
                             false => drop(lost.insert(chunk)),
@@ -435,23 +464,34 @@ impl Writer<'_> {
         Ok(None)
     }
 
-    /// Puts the chunks of a frame again, except those to be dropped. Says of each other one whether it was saved.
+    /// Puts the chunks of a frame again, and marks lists that lack a chunk. Says of each other chunk whether it was saved.
     fn put_whole(
         &mut self,
         pack: &PackPlace,
         frame: &FrameEntry,
         open: Option<&OpenFrame>,
-        dropped: &BTreeSet<Id>,
+        broken: &BTreeSet<Id>,
         saved: &mut dyn FnMut(Id, bool),
     ) -> Result<()> {
         for (ordinal, chunk) in frame.chunks.iter().enumerate() {
             let is_list = chunk.kind == ChunkKind::List;
-            if is_list && dropped.contains(&chunk.id) || chunk.id == Id::NONE {
+            if chunk.id == Id::NONE {
                 continue;
             }
             let keys = &self.vault().keys;
             let bytes = open.and_then(|open| open.chunk(ordinal));
             let bytes = bytes.filter(|bytes| is_list || keys.id(bytes) == chunk.id);
+            if is_list && broken.contains(&chunk.id) {
+                if let Some([head, items @ ..]) = bytes {
+                    let marked = [&[head | HAS_GAPS], items].concat();
+                    let chunk = ChunkEntry {
+                        id: chunk.id.with_gaps(),
+                        ..*chunk
+                    };
+                    self.put_moved(Group::of(pack.kind, chunk.kind), &chunk, &marked)?;
+                }
+                continue;
+            }
             if let Some(bytes) = bytes {
                 self.put_moved(Group::of(pack.kind, chunk.kind), chunk, bytes)?;
             }

@@ -3,8 +3,9 @@
 //! Promises: nothing is written outside of the target, whatever the vault says. Names were checked when they were read,
 //! folders are opened one within another without following links, and files are new. Existing entries stay unless the
 //! caller says otherwise, and then until their replacement is whole under another name. Every content is checked by its
-//! identity. A file with damaged content is removed again and reported. A far end that does not answer ends it. A
-//! content that was restored before is cloned from that file, unless that has changed since.
+//! identity. Of a file with damaged content the rest is written, unless another lies there, and the lost parts are
+//! reported. A far end that does not answer ends it. A content that was restored before is cloned from that file, unless
+//! that has changed since.
 //!
 //! One thread makes folders and links; the pool makes files, in batches. A folder gets its mode and times when all its
 //! entries are there. An existing folder stays as it is, unless existing entries are replaced.

@@ -20,9 +20,12 @@ use super::index::Index;
 use super::metadata::{HeldInode, MetadataOptions};
 use super::repair::is_damage;
 use super::restore::{FOLDER_FLAGS, io, make_named, path_of};
+use super::writer::Source;
 
 /// Decoding a shorter content again is faster than opening another file.
 const CLONE_BYTES_LEAST: u64 = 64 << 10;
+/// As much as most frames hold.
+const GAPS_BUFFER_BYTES: usize = 1 << 20;
 /// Contents whose first file is remembered: some 150 bytes each.
 const CLONES_MAX: usize = 1 << 16;
 
@@ -173,6 +176,7 @@ impl Files {
             unreachable!("a file");
         };
         let folder = &*place.folder;
+        let mut is_whole = true;
         let file = make_named(folder, &entry.name, self.replaces, |name| {
             let opened = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::from_raw_mode(0o600));
             let file = File::from(opened.map_err(|error| io("make the file", error))?);
@@ -180,15 +184,28 @@ impl Files {
                 true => self.first(&content),
                 false => None,
             };
+            let mut problem = |reason| made.problems.push((path_of(path), reason));
             if !first.is_some_and(|first| self.clone_first(&first, &file, is_sparse)) {
                 let written = self.write(chunks, &file, (size_bytes, is_sparse), content);
+                let written = written.or_else(|failure| {
+                    // A file that lies there may be whole.
+                    if self.replaces
+                        && rustix::fs::statat(folder, &entry.name[..], AtFlags::SYMLINK_NOFOLLOW)
+                            .is_ok()
+                    {
+                        return Err(failure);
+                    }
+                    let loss = self.write_with_gaps(chunks, &file, size_bytes, content, failure)?;
+                    is_whole = false;
+                    problem(loss);
+                    Ok(())
+                });
                 if let Err(failure) = written {
                     let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
                     return Err(failure);
                 }
             }
-            // A file with its whole content stays, also if the file system refuses its metadata.
-            let mut problem = |reason| made.problems.push((path_of(path), reason));
+            // A file with its content stays, also if the file system refuses its metadata.
             HeldInode::Open(file.as_fd()).give(entry, self.metadata, &mut problem);
             // Some file systems report only now that they could not write.
             if let Err(error) = closing::ask(&file) {
@@ -203,7 +220,7 @@ impl Files {
             made.linked.push((entry.link_group, inode_of(&status)));
         }
         made.torn_files += u64::from(is_torn);
-        if size_bytes >= CLONE_BYTES_LEAST {
+        if size_bytes >= CLONE_BYTES_LEAST && is_whole {
             self.remember(content, &file, path);
         }
         Ok(size_bytes)
@@ -303,6 +320,57 @@ impl Files {
             file.set_len(size_bytes).map_err(write)?;
         }
         Ok(())
+    }
+}
+
+impl Files {
+    /// Writes what can be read of a damaged content, with holes for the rest; names the lost parts. Returns the failure
+    /// of the whole content if that was another one or nothing can be read.
+    fn write_with_gaps(
+        &self,
+        chunks: &mut Chunks,
+        file: &File,
+        size_bytes: u64,
+        content: Id,
+        failure: Failure,
+    ) -> std::result::Result<String, Failure> {
+        let Failure::File(error) = &failure else {
+            return Err(failure);
+        };
+        if !is_damage(error) {
+            return Err(failure);
+        }
+        let Ok(mut source) = chunks.source_with_gaps(&self.index, content) else {
+            return Err(failure);
+        };
+        if source.raw_bytes() != size_bytes {
+            return Err(failure);
+        }
+        let write = |error| Error::io("write", "the file", error);
+        file.set_len(0).map_err(write)?;
+        let (mut at, mut buffer) = (0, vec![0; GAPS_BUFFER_BYTES]);
+        loop {
+            let zeros = source.zeros_ahead()?;
+            source.skip_zeros(zeros)?;
+            at += zeros;
+            let count = match source.read(&mut buffer) {
+                Ok(count) => count,
+                Err(error) if is_damage(&error) => return Err(failure),
+                Err(error) => return Err(Failure::FarEnd(error)),
+            };
+            if count == 0 {
+                break;
+            }
+            if !is_zero(&buffer[..count]) {
+                file.write_all_at(&buffer[..count], at).map_err(write)?;
+            }
+            at += count as u64;
+        }
+        file.set_len(size_bytes).map_err(write)?;
+        match source.loss() {
+            Some(loss) if source.lost_bytes() < size_bytes => Ok(loss),
+            _ => Err(failure),
+        }
     }
 }
 

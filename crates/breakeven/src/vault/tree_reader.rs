@@ -249,6 +249,19 @@ impl TreeReader {
     /// # Errors
     /// [`Error::Invalid`] for an entry that is no file, [`Error::Corrupt`] for a damaged one; those of the storage.
     pub fn open<'r>(&'r mut self, file: &Entry) -> Result<ContentReader<'r>> {
+        self.open_content(file, false)
+    }
+
+    /// Opens the content of a file of which parts may be lost: they read as zeros, and [`ContentReader::loss`] names
+    /// them.
+    ///
+    /// # Errors
+    /// As [`TreeReader::open`], where nothing of it can be read.
+    pub fn open_with_gaps<'r>(&'r mut self, file: &Entry) -> Result<ContentReader<'r>> {
+        self.open_content(file, true)
+    }
+
+    fn open_content<'r>(&'r mut self, file: &Entry, has_gaps: bool) -> Result<ContentReader<'r>> {
         let Node::File {
             size_bytes,
             content,
@@ -260,7 +273,10 @@ impl TreeReader {
         if size_bytes == 0 {
             return Ok(ContentReader(None));
         }
-        let source = self.chunks.source(&self.index, content)?;
+        let source = match has_gaps {
+            true => self.chunks.source_with_gaps(&self.index, content)?,
+            false => self.chunks.source(&self.index, content)?,
+        };
         match source.raw_bytes() == size_bytes {
             true => Ok(ContentReader(Some(source))),
             false => {
@@ -273,6 +289,14 @@ impl TreeReader {
 
 /// A file of a snapshot, read from its start. The bytes read are that file's when the end was reached without an error.
 pub struct ContentReader<'r>(Option<ContentSource<'r>>);
+
+impl ContentReader<'_> {
+    /// Names the lost parts of the bytes read so far, if there are any.
+    #[must_use]
+    pub fn loss(&self) -> Option<String> {
+        self.0.as_ref()?.loss()
+    }
+}
 
 impl Read for ContentReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -793,7 +793,7 @@ fn noise_tree(root: &Path, seed: u64, files: usize) {
 }
 
 /// A vault of small packs in a folder, with one snapshot of a tree.
-fn small_packs(root: &Path, folder: &Path) -> (Arc<dyn FarEnd>, Vault, u64) {
+pub(super) fn small_packs(root: &Path, folder: &Path) -> (Arc<dyn FarEnd>, Vault, u64) {
     let storage = Arc::new(RealStorage::open_folder(folder).unwrap());
     let far = FolderEnd::shared(storage);
     let packs = VaultOptions {
@@ -809,7 +809,7 @@ fn small_packs(root: &Path, folder: &Path) -> (Arc<dyn FarEnd>, Vault, u64) {
 }
 
 /// Returns the packs of data, or those of folders.
-fn packs_of(folder: &Path, kind: u8) -> Vec<PathBuf> {
+pub(super) fn packs_of(folder: &Path, kind: u8) -> Vec<PathBuf> {
     let mut packs: Vec<PathBuf> = (fs::read_dir(folder.join("packs")).unwrap())
         .flat_map(|below| fs::read_dir(below.unwrap().path()).unwrap())
         .map(|pack| pack.unwrap().path())
@@ -1024,7 +1024,7 @@ fn a_copied_image_is_cut_as_an_added_one() {
 }
 
 /// Collects with a clock at `now`, without grace.
-fn collect_at(vault: &mut Vault, now: i64, share_min: f64) -> Collected {
+pub(super) fn collect_at(vault: &mut Vault, now: i64, share_min: f64) -> Collected {
     let writing = WriterOptions::default();
     let collected = vault.collect(&pool(), writing, (now, 0), share_min, &mut |_| ());
     collected.unwrap()
@@ -1059,7 +1059,7 @@ fn a_pack_that_was_doomed_by_a_clock_that_ran_ahead_is_deleted_in_time() {
     );
 }
 
-fn check_whole(vault: &Vault, epoch: u64, root: &Path) {
+pub(super) fn check_whole(vault: &Vault, epoch: u64, root: &Path) {
     let (_target, back) = restored(vault, epoch, root);
     assert_eq!(seen(&back), seen(root));
     let verified = vault

@@ -3,6 +3,7 @@
 //! Promises: with a share of 1, every byte of every object counts: a flipped bit is found. Nothing is changed.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -60,6 +61,8 @@ pub struct Verified {
     pub snapshots: u64,
     /// The faults.
     pub damages: Vec<Damage>,
+    /// Files and folders that lost something, by the numbers of their snapshots.
+    pub lost: Vec<(u64, PathBuf)>,
 }
 
 impl Verified {
@@ -114,6 +117,7 @@ impl Vault {
             verified.snapshots += 1;
             Ok(())
         })?;
+        self.list_lost_of(&index, &mut verified)?;
         // Damage that was got around on the way, damaged indexes among it.
         for damage in self.damages() {
             if !verified.damages.iter().any(|it| it.name == damage.name) {
@@ -121,6 +125,30 @@ impl Vault {
             }
         }
         Ok(verified)
+    }
+
+    /// Names the entries that lost something, if anything is damaged.
+    fn list_lost_of(&self, index: &Index, verified: &mut Verified) -> Result<()> {
+        if verified.damages.is_empty() {
+            return Ok(());
+        }
+        let damaged = verified.damages.iter().map(|it| &it.name[..]);
+        let damaged: BTreeSet<&str> = damaged.collect();
+        let mut chunks = Chunks::new(&self.far, &self.keys);
+        let mut unreadable = BTreeSet::new();
+        for number in (0..).take(index.frame_count()) {
+            let pack = index.pack(index.frame(number).pack);
+            let is_damaged = damaged.contains(&object_name(pack.name)[..]);
+            if is_damaged && chunks.frame(index, number).is_err() {
+                unreadable.insert(number);
+            }
+        }
+        let is_there = |id: &Id| {
+            index.has_chunk(id)
+                && (index.find(id)).is_some_and(|place| !unreadable.contains(&place.frame))
+        };
+        verified.lost = self.list_lost(index, &is_there)?;
+        Ok(())
     }
 
     /// Reads packs, several at once; returns the bytes of them.

@@ -30,7 +30,7 @@ use super::pack::{
     PackKind, RawFrame, Resemblance,
 };
 use super::record::{Record, Snapshot};
-use super::repair::is_damaged;
+use super::repair::{is_damaged, unless_damaged};
 use super::session::Session;
 
 /// At so many indexes an add merges all of them into its own.
@@ -490,6 +490,9 @@ impl<'v> Writer<'v> {
             let entries = contents.frames.iter().flat_map(|frame| &frame.chunks);
             let lists = entries.filter(|chunk| chunk.kind == ChunkKind::List);
             for list in lists.filter(|chunk| self.is_in(pack, chunk)) {
+                if unless_damaged(chunks.is_with_gaps(&self.index, list.id))? == Some(true) {
+                    continue;
+                }
                 let is_whole = |id: &Id| self.index.has_chunk(id) && !broken.contains(id);
                 let is_there = |id: &Id| is_whole(id) || will_stay(id);
                 let each = chunks.each_chunk_there(&self.index, list.id, &is_there, &mut |_| ());
