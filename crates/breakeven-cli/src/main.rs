@@ -34,7 +34,6 @@ mod zstd_options;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
 use signal_hook::consts::SIGPIPE;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -66,7 +65,7 @@ fn begin() -> ExitCode {
     let variable = |name: &str| std::env::var_os(name);
     let (arguments, complaints) = zstd::with_variables(arguments, is_ultra, variable);
     complaints.iter().for_each(standard::complain);
-    let options = match Options::try_parse_from(arguments) {
+    let options = match Options::read(arguments) {
         Ok(options) => options,
         Err(error) if error.use_stderr() => {
             standard::tell(refusal(&error.render().to_string()).trim_end());

@@ -2,6 +2,7 @@
 //!
 //! Texts are parsed here into plain values; the command that uses them resolves their meaning on this machine.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use breakeven::replay::TraceFormat;
 use breakeven::stream::{Advice, Hint};
 use breakeven::units::BytesPerSecond;
 use breakeven_cli::text;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::strategy::parse_strategy;
@@ -37,12 +38,35 @@ pub const EXIT_STATUS: &str = "0: done, or answered, whatever the answer. 1: a f
     name = "breakeven",
     version,
     max_term_width = 100,
-    args_override_self = true,
     after_help = EXIT_STATUS
 )]
 pub struct Options {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Options {
+    /// Reads a command line. A repeated option with one value is refused, for only one would count. Switches may be
+    /// repeated; in commands with zstd's letters the last value counts, as in zstd.
+    ///
+    /// # Errors
+    /// The refusal, or the help that was asked for.
+    pub fn read(arguments: Vec<OsString>) -> Result<Options, clap::Error> {
+        let mut command = with_repeated_switches(Options::command());
+        let mut matches = command.try_get_matches_from_mut(arguments)?;
+        Options::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    }
+}
+
+fn with_repeated_switches(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|option| match option.get_action() {
+        ArgAction::SetTrue => {
+            let name = option.get_id().clone();
+            option.overrides_with(name)
+        }
+        _ => option,
+    });
+    command.mut_subcommands(with_repeated_switches)
 }
 
 /// The commands.
@@ -59,10 +83,13 @@ pub enum Command {
     /// Compare two reports; exits 1 when a verdict changed
     Compare(CompareOptions),
     /// Compress files or a pipe into streams that every zstd reads
+    #[command(args_override_self = true)]
     Pack(Box<PackOptions>),
     /// Decompress streams of zstd, lz4 and xz frames
+    #[command(args_override_self = true)]
     Unpack(UnpackOptions),
     /// Decompress to standard output
+    #[command(args_override_self = true)]
     Cat(UnpackOptions),
     /// List the frames of streams, without decoding them
     Info(InfoOptions),

@@ -738,7 +738,10 @@ fn run_forget(
         .filter(|it| it.reasons.is_empty())
         .map(|it| it.epoch);
     // A typed number may be one that the rules forget as well.
-    let gone: BTreeSet<u64> = gone.chain(forget.snapshots.iter().copied()).collect();
+    let mut gone: BTreeSet<u64> = gone.collect();
+    for typed in &forget.snapshots {
+        gone.insert(resolve(vault, typed, &forget.filter)?.0);
+    }
     let gone = Vec::from_iter(gone);
     if !gone.is_empty() && !forget.dry_run {
         vault.forget(&gone)?;

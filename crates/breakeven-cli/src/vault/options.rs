@@ -308,6 +308,14 @@ fn snapshot_path() -> impl TypedValueParser<Value = SnapshotPath> {
     OsStringValueParser::new().try_map(|typed| parse_snapshot_path(typed.as_bytes()))
 }
 
+fn forgotten(typed: &str) -> Result<SnapshotPath, String> {
+    let snapshot = parse_snapshot_path(typed.as_bytes())?;
+    match typed.contains(':') {
+        true => Err("a snapshot is forgotten as a whole".to_string()),
+        false => Ok(snapshot),
+    }
+}
+
 fn parse_snapshot_path(typed: &[u8]) -> Result<SnapshotPath, String> {
     let colon = typed.iter().position(|byte| *byte == b':');
     let (name, path) = match colon {
@@ -414,9 +422,9 @@ pub enum Archive {
 /// Options of `breakeven vault forget`.
 #[derive(Debug, Args)]
 pub struct ForgetOptions {
-    /// Numbers of snapshots to forget
-    #[arg(value_name = "SNAPSHOT")]
-    pub snapshots: Vec<u64>,
+    /// Numbers of snapshots to forget, or latest
+    #[arg(value_name = "SNAPSHOT", value_parser = forgotten)]
+    pub snapshots: Vec<SnapshotPath>,
     /// Keep the newest so many of each host and paths
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub keep_last: usize,

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use breakeven::blocks::Durability;
 use breakeven::disk::{Disk, DiskOptions, Volume};
@@ -259,4 +259,89 @@ fn a_disk_is_backed_up_as_the_guide_types_it() {
     for line in typed("## Back up a disk\n") {
         ok(path, line);
     }
+}
+
+#[test]
+fn a_second_value_is_refused_and_a_repeated_switch_is_not() {
+    let folder = places();
+    let path = folder.path();
+    for arguments in [
+        "add --disk my.disk --disk my.disk",
+        "add image.raw --host one --host two",
+        "add image.raw --prices best --prices default",
+    ] {
+        let output = run(path, &format!("{VAULT} {arguments}"));
+        let message = message(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {message}");
+        assert!(message.contains("multiple times"), "{arguments}: {message}");
+    }
+    ok(
+        path,
+        &format!("{VAULT} --json --json add --tag one --tag two --force --force image.raw"),
+    );
+    let listed = ok(path, &format!("{VAULT} list"));
+    assert!(listed.contains("one,two"), "{listed}");
+    ok(path, &format!("{VAULT} forget latest"));
+    assert_eq!(ok(path, &format!("{VAULT} list")), "\n");
+    let output = run(path, &format!("{VAULT} forget latest:/image.raw"));
+    assert_eq!(output.status.code(), Some(2), "{}", message(&output));
+}
+
+/// The disk is let go once the command has found it taken and waits.
+#[test]
+fn an_add_waits_for_a_disk_that_another_process_has() {
+    let folder = places();
+    let path = folder.path();
+    let (storage, name) = RealStorage::of_file(path.join("my.disk")).expect("a folder");
+    let disk = Disk::open(&storage, &name, DiskOptions::default()).expect("a disk");
+    let output = run(path, &format!("{VAULT} add --disk my.disk"));
+    assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_breakeven"));
+    command.args([
+        "vault",
+        "-r",
+        "backup/v",
+        "-p",
+        "password.txt",
+        "--wait",
+        "2m",
+    ]);
+    command.args(["add", "--disk", "my.disk"]).current_dir(path);
+    command.env("XDG_STATE_HOME", path.join("state"));
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = command.spawn().expect("it starts");
+    let call = format!("/proc/{}/syscall", child.id());
+    let sleeps = format!("{} ", libc::SYS_clock_nanosleep);
+    while child.try_wait().expect("a child").is_none() {
+        match fs::read_to_string(&call) {
+            Ok(call) if !call.starts_with(&sleeps) => std::thread::yield_now(),
+            _ => break,
+        }
+    }
+    disk.close().expect("a clean end");
+    drop(disk);
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_disk_on_a_read_only_file_system_is_read_and_keeps_nothing() {
+    let folder = places();
+    let path = folder.path();
+    fs::create_dir(path.join("disks")).expect("a folder");
+    fs::rename(path.join("my.disk"), path.join("disks/my.disk")).expect("it moves");
+    let script = "mount --bind disks disks && mount -o remount,bind,ro disks && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    command.args([env!("CARGO_BIN_EXE_breakeven"), "vault", "-r", "backup/v"]);
+    command.args(["-p", "password.txt", "add", "--disk", "disks/my.disk"]);
+    command.env("XDG_STATE_HOME", path.join("state"));
+    let output = command.current_dir(path).stdin(Stdio::null()).output();
+    let output = output.expect("it starts");
+    let message = message(&output);
+    assert!(output.status.success(), "{message}");
+    let refusal = "Read-only file system (os error 30)";
+    assert_eq!(message.matches(refusal).count(), 1, "{message}");
+    assert!(message.contains("keeps no snapshot"), "{message}");
+    let listed = ok(path, "breakeven disk info disks/my.disk");
+    assert!(!listed.contains("vault-"), "{listed}");
 }
