@@ -3,11 +3,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use breakeven::Error;
 use breakeven::disk::{ChangedExtent, Disk, DiskOptions, Extent, Volume};
 use breakeven::vault::{DiskRuns, DiskSource, DiskStates};
+
+use rustix::io::Errno;
 
 use super::image::STATUS_BLOCKS;
 use super::{Opened, THREADS_MAX};
@@ -15,6 +18,9 @@ use super::{Opened, THREADS_MAX};
 /// The way for a disk that another process has.
 const SERVED: &str =
     "a served disk is backed up by `breakeven disk snapshot` and an NBD client (docs/disk.md)";
+
+/// The time between two attempts to open a disk that another process has: short beside the backup of one.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A volume that is backed up.
 pub struct Backup {
@@ -24,10 +30,27 @@ pub struct Backup {
     /// The volume itself, and then its new snapshot.
     volume: Volume,
     states: Option<DiskStates>,
-    /// Whether nothing is kept, in the vault and in the disk.
+    /// Whether nothing is kept in the disk.
     is_trial: bool,
+    unwritable: Option<String>,
     /// The disk's error, if there was one. The vault's are others.
     failure: Option<String>,
+}
+
+/// Says whether another process has the disk.
+fn is_of_another(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Invalid { .. }))
+}
+
+/// Says whether the disk cannot be opened to be written: its file system is read-only, or its mode does not allow it.
+fn is_unwritable(error: &anyhow::Error) -> bool {
+    let Some(Error::Io { source, .. }) = error.downcast_ref() else {
+        return false;
+    };
+    let refusals = [Errno::ROFS, Errno::ACCESS, Errno::PERM].map(Errno::raw_os_error);
+    source
+        .raw_os_error()
+        .is_some_and(|it| refusals.contains(&it))
 }
 
 /// Splits a volume's name from the path of its disk. Both may have colons.
@@ -45,19 +68,28 @@ fn split(typed: &Path) -> (&Path, Option<&str>) {
 
 impl Backup {
     /// Opens the disk `FILE` or `FILE:VOLUME`; the first volume counts unless one is named.
-    pub fn open(typed: &Path, is_trial: bool) -> Result<Backup> {
+    /// One that another process has is waited for.
+    pub fn open(typed: &Path, is_trial: bool, wait: Duration) -> Result<Backup> {
         let (path, name) = split(typed);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let options = DiskOptions {
             threads: threads.min(THREADS_MAX),
             ..DiskOptions::default()
         };
-        let opened = Opened::open_with(path, options, is_trial);
-        let disk = opened.map_err(|error| match error.downcast_ref() {
-            Some(Error::Invalid { .. }) => error.context(SERVED),
-            _ => error,
-        });
-        let disk = disk?.disk;
+        let mut unwritable = None;
+        let end = Instant::now() + wait;
+        let disk = loop {
+            let is_read_only = is_trial || unwritable.is_some();
+            match Opened::open_with(path, options, is_read_only) {
+                Ok(opened) => break opened.disk,
+                Err(error) if !is_read_only && is_unwritable(&error) => {
+                    unwritable = Some(error.to_string());
+                }
+                Err(error) if !is_of_another(&error) => return Err(error),
+                Err(error) if Instant::now() >= end => return Err(error.context(SERVED)),
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        };
         let name = match name {
             Some(name) => name.to_string(),
             None => {
@@ -71,7 +103,8 @@ impl Backup {
             disk,
             name,
             states: None,
-            is_trial,
+            is_trial: is_trial || unwritable.is_some(),
+            unwritable,
             failure: None,
         })
     }
@@ -84,6 +117,11 @@ impl Backup {
     /// Returns the disk's error, if there was one.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
+    }
+
+    /// Returns why the disk can be read and not written, if it is so.
+    pub fn unwritable(&self) -> Option<&str> {
+        self.unwritable.as_deref()
     }
 
     /// Returns the volume's name.

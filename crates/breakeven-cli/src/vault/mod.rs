@@ -404,7 +404,7 @@ fn run_add(options: &VaultOptions, vault: &mut Vault, add: &AddOptions) -> Resul
         writer: writer_options(options, add.prices),
     };
     let added = match &add.disk {
-        Some(disk) => add_disk(vault, disk, &settings, &bar)?,
+        Some(disk) => add_disk(options, vault, disk, &settings, &bar)?,
         None => add_paths(vault, add, &settings, &bar)?,
     };
     bar.0.finish_and_clear();
@@ -436,6 +436,7 @@ fn add_paths(
 
 /// Adds a volume of a disk. The disk keeps the snapshot that the vault has then.
 fn add_disk(
+    options: &VaultOptions,
     vault: &mut Vault,
     disk: &Path,
     settings: &vault::AddOptions,
@@ -443,8 +444,14 @@ fn add_disk(
 ) -> Result<Added> {
     let pool = pool()?;
     // A damaged disk is no damaged vault.
-    let opened = Backup::open(disk, settings.is_trial);
+    let opened = Backup::open(disk, settings.is_trial, options.wait);
     let mut backup = opened.map_err(|error| anyhow!("{}: {error:#}", quoted(&disk)))?;
+    if let Some(reason) = backup.unwritable() {
+        standard::complain(format_args!(
+            "{}: {reason}; all of it is read, and the disk keeps no snapshot for the next add",
+            quoted(&disk)
+        ));
+    }
     let (path, name) = (backup.path().to_path_buf(), backup.name().to_string());
     let show = &mut |progress: &Progress| bar.show(progress);
     let added = vault.add_disk(&pool, &path, &name, &mut backup, settings, show);
