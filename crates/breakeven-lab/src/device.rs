@@ -15,6 +15,8 @@ const PACES: [&str; 2] = [
     "/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device",
     "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device",
 ];
+/// Where it counts its reads.
+const REQUEST_PACES: [&str; 1] = ["/sys/fs/cgroup/blkio/blkio.throttle.read_iops_device"];
 
 /// Empties the system's cache of files, as far as it is written, which needs root.
 ///
@@ -97,9 +99,21 @@ impl Device {
     /// # Errors
     /// If the system does not do that.
     pub fn pace(&mut self, bytes_per_second: u64) -> Result<()> {
+        self.set_pace(&PACES, bytes_per_second)
+    }
+
+    /// Holds it to so many reads a second.
+    ///
+    /// # Errors
+    /// If the system does not do that.
+    pub fn pace_requests(&mut self, per_second: u64) -> Result<()> {
+        self.set_pace(&REQUEST_PACES, per_second)
+    }
+
+    fn set_pace(&mut self, paces: &[&str], pace: u64) -> Result<()> {
         let number = std::fs::read_to_string(self.counts.with_file_name("dev"))?;
         let number = number.trim().to_string();
-        set_pace(&number, bytes_per_second)?;
+        set_pace(&number, paces, pace)?;
         self.paced = Some(number);
         Ok(())
     }
@@ -157,7 +171,8 @@ impl Drop for Device {
     fn drop(&mut self) {
         // The pace would stay for the next holder of this number.
         if let Some(number) = &self.paced {
-            let _ = set_pace(number, 0);
+            let _ = set_pace(number, &PACES, 0);
+            let _ = set_pace(number, &REQUEST_PACES, 0);
         }
         // The loop device goes with it.
         let _ = run(Command::new("umount").arg(&self.point));
@@ -165,9 +180,9 @@ impl Drop for Device {
 }
 
 /// Holds a device to a pace, 0 to none.
-fn set_pace(number: &str, bytes_per_second: u64) -> Result<()> {
-    let line = format!("{number} {bytes_per_second}");
-    PACES.iter().try_for_each(|path| {
+fn set_pace(number: &str, paces: &[&str], pace: u64) -> Result<()> {
+    let line = format!("{number} {pace}");
+    paces.iter().try_for_each(|path| {
         std::fs::write(path, &line).with_context(|| format!("write '{line}' to {path}"))
     })
 }

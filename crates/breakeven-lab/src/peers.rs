@@ -195,7 +195,7 @@ fn here() -> Option<&'static Root> {
 }
 
 /// Returns the folder of this project's cached files.
-fn cache_folder() -> Option<PathBuf> {
+pub fn cache_folder() -> Option<PathBuf> {
     let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let folder = of("XDG_CACHE_HOME").map(PathBuf::from);
     let folder = folder.or_else(|| Some(PathBuf::from(of("HOME")?).join(".cache")))?;

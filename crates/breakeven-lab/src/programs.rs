@@ -4,13 +4,16 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use breakeven::meter::{Meter, Scope};
 
 use crate::laboratory::Finding;
 use crate::peers;
 use crate::record::CellRecord;
 use crate::statistics::{Interval, Verdict};
+
+/// The kernel's ticks, its unit of processor time (`USER_HZ`).
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Stock zstd, and the option that prints its version.
 pub const ZSTD: (&str, &str) = ("zstd", "--version");
@@ -90,6 +93,20 @@ pub fn run(command: &mut Command) -> Result<Used> {
         cpu_seconds: meter.stop(0).cpu.total().0,
         resident_bytes,
     })
+}
+
+/// Returns the processor time that a process has used.
+///
+/// # Errors
+/// If the system does not say.
+pub fn cpu_seconds(child: &Child) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id()))?;
+    let (_, fields) = stat.rsplit_once(')').context("a name in brackets")?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let [user, system] = fields.get(11..13).context("two times")? else {
+        bail!("not two times");
+    };
+    Ok((user.parse::<f64>()? + system.parse::<f64>()?) / TICKS_PER_SECOND)
 }
 
 /// Returns the most memory that a process had resident so far, in bytes.

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 const STORED_SIZES: &str = "breakeven/stored-sizes";
-/// One experiment in so many is measured again, and all are with the long floors.
-const AGAIN: usize = 8;
+/// One experiment in so many is run, and all are with the long floors.
+const SHARE: usize = 5;
+/// One in so many of these is measured again, and all are with the long floors.
+const AGAIN: usize = 3;
 
 fn laboratory(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_breakeven-lab"))
@@ -49,11 +51,11 @@ fn every_listed_experiment_runs_quickly_and_once() {
     let listed = text(&laboratory(&["list"]).stdout);
     let mut tried = 0;
     let mut seen = BTreeSet::new();
-    for key in listed.lines().filter(|line| !line.starts_with(' ')) {
-        // The committed table is read where it stands.
-        if key == STORED_SIZES {
-            continue;
-        }
+    let is_full = std::env::var("BREAKEVEN_FULL").is_ok_and(|value| value == "1");
+    let keys = listed.lines().filter(|line| !line.starts_with(' '));
+    // The committed table is read where it stands.
+    let keys = keys.filter(|key| *key != STORED_SIZES);
+    for key in keys.step_by(if is_full { 1 } else { SHARE }) {
         tried += 1;
         let run = ["run", key, "--quick", "--records", records];
         let all = check(&run, 0, "verdict: ");
@@ -86,7 +88,6 @@ fn every_listed_experiment_runs_quickly_and_once() {
         let all = check(&run, 0, ": recorded ");
         assert!(!all.contains(": measuring"), "{all}");
         assert!(rows_of().eq(before.iter().copied()));
-        let is_full = std::env::var("BREAKEVEN_FULL").is_ok_and(|value| value == "1");
         if is_full || tried % AGAIN == 1 {
             check(&[&run[..], &["--again"]].concat(), 0, ": measuring");
             assert!(rows_of().eq(before.iter().map(|rows| 2 * rows - 2)));

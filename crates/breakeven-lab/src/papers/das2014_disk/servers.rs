@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::device::run;
 use crate::peers;
@@ -21,8 +21,6 @@ pub const PEER: &str = "nbdkit file";
 
 /// A server has to listen by then.
 const START: Duration = Duration::from_secs(20);
-/// The kernel's ticks, its unit of processor time.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Returns which programs race, as one word of a cell's parameters; missing ones are named.
 pub fn peers() -> String {
@@ -140,13 +138,7 @@ impl Server {
 
     /// Returns the processor time that the server took until now.
     pub fn cpu_seconds(&self) -> Result<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let (_, fields) = stat.rsplit_once(')').context("a name in brackets")?;
-        let fields: Vec<&str> = fields.split_whitespace().collect();
-        let [user, system] = fields.get(11..13).context("two times")? else {
-            bail!("not two times");
-        };
-        Ok((user.parse::<f64>()? + system.parse::<f64>()?) / TICKS_PER_SECOND)
+        programs::cpu_seconds(&self.child)
     }
 
     /// Returns the bytes that the server gave to the system until now, replies included.

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use breakeven::codec::{Compressor, Method};
 
-use super::stores::{Program, Store};
+use super::stores::{self, Program, Store};
 use super::trees::{self, Tree};
 use crate::chart::{self, Quantity, Value, Words};
 use crate::data::SEED;
@@ -26,9 +26,9 @@ use crate::tables::{self, Shown};
 
 pub const EXPERIMENT: Experiment = Experiment {
     key: "peng2020-dedup/deck",
-    claim: "Of a library and its clones a vault stores fewer bytes than whole files, or fixed chunks of 4 KiB to 1 MiB, with or without compression.",
+    claim: "Of a library, its versions and its clones a vault stores fewer bytes than restic, borg, whole files, or fixed chunks of 4 KiB to 1 MiB, with or without compression.",
     source: "deck, \"Steam data compression\", procedure 2 and 3; its figures are not given as numbers",
-    figure: "bytes of a vault over those of the best model of the same trees",
+    figure: "bytes of a vault over those of the best other of the same trees",
     target: Target {
         low: 0.0,
         high: 1.0,
@@ -41,17 +41,27 @@ pub const EXPERIMENT: Experiment = Experiment {
                 (quick: 1 MiB of headers and documents). Each once, and cloned to 5 and 10 copies",
         ),
         (
+            "games",
+            "the data of four games of different engines, each in two versions of Debian's: freedoom (Doom's engine), \
+                extremetuxracer, xmoto, colobot. Each once, and cloned to 5 and 10 copies. `tools/setup games` fetches \
+                them",
+        ),
+        (
             "models",
             "whole files, and fixed chunks of 4 KiB, 128 KiB and 1 MiB from the start of each file, raw, by lz4:1 and \
                 by zstd:3. 4 KiB with lz4 stand for VDO, 128 KiB with lz4 for lessfs and ZFS. zstd:3 and 1 MiB stand \
                 for ZFS so tuned, raw chunks of 1 MiB for a game shop's downloads",
         ),
         (
+            "programs",
+            "restic --compression auto and borg -C lz4, as in the race",
+        ),
+        (
             "ours",
             "`breakeven vault` with its default prices and its best, all files of the vault counted",
         ),
     ],
-    analysis: "The deck's library is 200 GB from Steam, which nobody can fetch twice, and its winner, BitMarker, is proprietary: neither is reproduced. The models pay for data alone: \
+    analysis: "Debian's packages of games are not installers with their own compression, but their files are: the ratio of a first copy is small. The deck's library is 200 GB from Steam, which nobody can fetch twice, and its winner, BitMarker, is proprietary: neither is reproduced. The models pay for data alone: \
         real ones keep tables, and round up to sectors.",
     run: |laboratory| Ok(judged(&measure(laboratory)?)),
     table,
@@ -65,6 +75,7 @@ const STORED: usize = 1;
 const TASK: &str = "tree";
 const CLONES: [u64; 3] = [1, 5, 10];
 const OURS: [Program; 2] = [Program::Vault("default"), Program::Vault("best")];
+const PEERS: [Program; 2] = [Program::Restic("auto"), Program::Borg("lz4")];
 const METHODS: [&str; 3] = ["store", "lz4:1", "zstd:3"];
 /// Units, by their name: so many bytes, or whole files.
 const UNITS: [(&str, usize); 4] = [
@@ -78,9 +89,11 @@ fn model(unit: &str, method: &str) -> String {
     format!("{unit} {method}")
 }
 
-fn models() -> Vec<String> {
+/// Returns the models and the programs that a vault is compared with.
+fn others() -> Vec<String> {
     let of = |(unit, _): &(&str, usize)| METHODS.map(|method| model(unit, method));
-    UNITS.iter().flat_map(of).collect()
+    let models = UNITS.iter().flat_map(of);
+    models.chain(PEERS.map(|it| it.name())).collect()
 }
 
 fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
@@ -90,13 +103,20 @@ fn measure(laboratory: &Laboratory) -> Result<Vec<CellRecord>> {
     } else {
         &CLONES
     };
-    let peers = programs::peers(&[]);
+    let peers = stores::peers();
+    let versions = trees::game_versions().filter(|_| !laboratory.quick);
+    let games = versions.iter().flat_map(|versions| {
+        let of_game = format!("seed={SEED} games={versions} {peers}");
+        trees::GAMES.iter().map(move |game| (game, of_game.clone()))
+    });
+    let of_tree = format!("bytes={bytes} seed={SEED} {peers}");
+    let trees = trees::all(laboratory.quick).iter();
+    let trees = trees.map(|tree| (tree, of_tree.clone())).chain(games);
     let are_missing = peers.starts_with("missing");
-    let cells = trees::all(laboratory.quick).iter().flat_map(|tree| {
-        let peers = &peers;
+    let cells = trees.flat_map(|(tree, parameters)| {
         clones.iter().map(move |clones| Cell {
             name: format!("{} x{clones}", tree.name),
-            parameters: format!("bytes={bytes} clones={clones} seed={SEED} {peers}"),
+            parameters: format!("clones={clones} {parameters}"),
             measure: Box::new(move || match are_missing {
                 true => Ok(Vec::new()),
                 false => rows(tree, bytes, *clones),
@@ -128,7 +148,7 @@ fn rows(tree: &Tree, bytes: u64, clones: u64) -> Result<Vec<Row>> {
         let of = |(method, bytes): (&&str, u64)| row(model(unit, method), bytes);
         rows.extend(METHODS.iter().zip(counts).map(of));
     }
-    for program in OURS {
+    for program in OURS.into_iter().chain(PEERS) {
         let store = Store::create(program, scratch.path().join("store"))?;
         store.add(&folder, "one")?;
         rows.push(row(program.name(), store.stored_bytes()?));
@@ -171,18 +191,27 @@ fn stored(cell: &CellRecord, contender: &str) -> f64 {
     cell.median(TASK, contender, STORED)
 }
 
+/// A cell of games has all of them.
+fn is_game(cell: &CellRecord) -> bool {
+    cell.parameter("games").is_some()
+}
+
+fn is_small(cell: &CellRecord) -> bool {
+    !is_game(cell) && super::race::is_small(cell)
+}
+
 fn clones_of(cell: &CellRecord) -> &str {
     cell.parameter("clones").unwrap_or("1")
 }
 
-/// Returns the model of least bytes over some cells, and its bytes.
+/// Returns the other of least bytes over some cells, and its bytes.
 fn least(cells: &[&CellRecord]) -> (String, f64) {
-    let sums = models().into_iter().map(|model| {
-        let sum = cells.iter().map(|cell| stored(cell, &model)).sum::<f64>();
-        (model, sum)
+    let sums = others().into_iter().map(|other| {
+        let sum = cells.iter().map(|cell| stored(cell, &other)).sum::<f64>();
+        (other, sum)
     });
     let least = sums.min_by(|one, other| one.1.total_cmp(&other.1));
-    least.expect("there are models")
+    least.expect("there are others")
 }
 
 fn judged(cells: &[CellRecord]) -> Vec<Finding> {
@@ -195,7 +224,7 @@ fn judged(cells: &[CellRecord]) -> Vec<Finding> {
             question,
             core,
             found,
-            verdict: match cells.iter().any(|cell| super::race::is_small(cell)) {
+            verdict: match cells.iter().any(|cell| is_small(cell)) {
                 true => Verdict::CannotTell,
                 false => EXPERIMENT.target.judge(found),
             },
@@ -206,12 +235,16 @@ fn judged(cells: &[CellRecord]) -> Vec<Finding> {
     if !missing.is_empty() || cells.is_empty() {
         return missing;
     }
-    let sums = CLONES.iter().filter_map(|clones| {
-        let same = cells
-            .iter()
-            .filter(|cell| clones_of(cell) == clones.to_string());
-        let same: Vec<_> = same.collect();
-        (!same.is_empty()).then(|| finding(format!("sum x{clones}"), true, &same))
+    let kinds = ["sum", "games"];
+    let sums = kinds
+        .iter()
+        .flat_map(|kind| CLONES.map(|clones| (kind, clones)));
+    let sums = sums.filter_map(|(kind, clones)| {
+        let is_same = |cell: &&CellRecord| {
+            clones_of(cell) == clones.to_string() && is_game(cell) == (*kind == "games")
+        };
+        let same: Vec<_> = cells.iter().filter(is_same).collect();
+        (!same.is_empty()).then(|| finding(format!("{kind} x{clones}"), true, &same))
     });
     let single = cells
         .iter()
@@ -229,7 +262,7 @@ fn table(records: &Path) -> Result<Shown> {
     if cells.is_empty() {
         return Ok(shown);
     }
-    let names: Vec<String> = models()
+    let names: Vec<String> = others()
         .into_iter()
         .chain(OURS.map(|it| it.name()))
         .collect();
@@ -338,7 +371,7 @@ mod tests {
     fn the_sum_is_judged_beside_the_least_of_one_model() {
         let rows = |ours: f64| {
             let of = |(at, name): (usize, String)| (name, 10.0 + at as f64);
-            let models = models().into_iter().enumerate().map(of);
+            let models = others().into_iter().enumerate().map(of);
             let ours = OURS.map(|it| (it.name(), ours));
             let row = |(contender, bytes)| Row {
                 task: TASK.to_string(),

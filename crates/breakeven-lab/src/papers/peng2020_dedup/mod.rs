@@ -6,10 +6,12 @@
 //! | `stores` | the programs, started anew for each step |
 //! | `deck` | the deck's own comparison: whole files and fixed chunks as models, clones, and a vault |
 //! | `keeping` | again, clones, verifying, collecting, many small files, a hundred GB |
+//! | `mount` | reading through a mounted snapshot, in order, at random, and by ten hosts at once |
 //! | `race` | adding, adding again and restoring by each in turn, and what lies in the stores |
 
 mod deck;
 mod keeping;
+mod mount;
 mod nightly_disk;
 mod race;
 mod stores;
@@ -22,4 +24,5 @@ pub const EXPERIMENTS: &[Experiment] = &[
     race::BEST,
     deck::EXPERIMENT,
     keeping::EXPERIMENT,
+    mount::EXPERIMENT,
 ];

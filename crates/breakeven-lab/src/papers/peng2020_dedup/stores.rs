@@ -130,6 +130,13 @@ impl Store {
         programs::run(self.command(&["add", "--disk"])?.arg(disk))
     }
 
+    /// Returns the command that mounts the newest snapshot of a vault at a folder.
+    pub fn mount(&self, point: &Path) -> Result<Command> {
+        let mut command = self.command(&["mount"])?;
+        command.arg(point).arg("latest");
+        Ok(command)
+    }
+
     /// Reads all that is stored and checks it.
     pub fn verify(&self) -> Result<Used> {
         programs::run(&mut match self.program {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::data::{Kind, Random, SEED};
+use crate::peers;
 
 /// A kind of tree.
 #[derive(Clone, Copy)]
@@ -51,6 +52,57 @@ const ALL: [Tree; 8] = [
         make: small_files,
     },
 ];
+
+/// Games of different engines, each in two versions, as `tools/setup games` unpacks them.
+pub const GAMES: [Tree; 4] = [
+    Tree {
+        name: "freedoom",
+        make: |folder, _| game("freedoom", folder),
+    },
+    Tree {
+        name: "extremetuxracer",
+        make: |folder, _| game("extremetuxracer-data", folder),
+    },
+    Tree {
+        name: "xmoto",
+        make: |folder, _| game("xmoto-data", folder),
+    },
+    Tree {
+        name: "colobot",
+        make: |folder, _| game("colobot-common", folder),
+    },
+];
+
+const SUITES: [&str; 2] = ["bookworm", "forky"];
+
+/// Returns the folder of a version of all games.
+fn games_of(suite: &str) -> Option<PathBuf> {
+    Some(peers::cache_folder()?.join("games").join(suite))
+}
+
+/// Returns the versions of the games, as one word; `None` unless all are there.
+pub fn game_versions() -> Option<String> {
+    let mut versions = Vec::new();
+    for suite in SUITES {
+        for entry in fs::read_dir(games_of(suite)?).ok()? {
+            let path = entry.ok()?.path();
+            if path.extension().is_some_and(|it| it == "archive") {
+                versions.push(fs::read_to_string(path).ok()?.trim().to_string());
+            }
+        }
+    }
+    versions.sort();
+    (versions.len() == SUITES.len() * GAMES.len()).then(|| versions.join("+"))
+}
+
+fn game(package: &str, folder: &Path) -> Result<()> {
+    for suite in SUITES {
+        let mut command = Command::new("cp");
+        let from = games_of(suite).context("no cache folder")?.join(package);
+        run(command.arg("-a").arg(from).arg(folder.join(suite)))?;
+    }
+    Ok(())
+}
 
 /// Returns the trees of the deck's comparison and of the programs' race. A quick run has files of every machine.
 pub fn all(is_quick: bool) -> &'static [Tree] {
