@@ -292,6 +292,25 @@ impl Coding {
         chosen.encode(workspace, subject.block, subject.limit)
     }
 
+    /// Encodes the block as densely as it can be, for a file that finds no room to grow.
+    pub(super) fn encode_densely(
+        &self,
+        subject: &Subject<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<Option<(Decoder, usize)>> {
+        if subject.block.is_empty() {
+            return Chosen::default().encode(workspace, subject.block, subject.limit);
+        }
+        let kind = (self.kind)(subject.block);
+        let dictionary = subject.dictionaries.current(kind.class.number().into());
+        let densest = self.fixed[Moment::Moved as usize].unwrap_or_else(|| {
+            let mut densest: Method = METHODS[METHODS.len() - 1].parse().expect("a method");
+            densest.dictionary = dictionary.is_some();
+            densest
+        });
+        Chosen::new(densest, dictionary).encode(workspace, subject.block, subject.limit)
+    }
+
     /// Chooses the best encoding of a block at its moment.
     pub(super) fn choose(
         &self,

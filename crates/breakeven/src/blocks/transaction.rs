@@ -282,9 +282,13 @@ impl Transaction {
         self.check_block(volume, index, block)?;
         let inner = Arc::clone(&self.inner);
         let block = without_tail(block);
+        let is_tight = self.is_tight_for(block.len());
         let written = inner.file.with_workspace(|workspace| {
             let subject = subject_of(block, (volume, index), &self.state);
-            let encoded = inner.coding.encode(&subject, &mut self.hidden, workspace)?;
+            let encoded = match is_tight {
+                true => inner.coding.encode_densely(&subject, workspace),
+                false => inner.coding.encode(&subject, &mut self.hidden, workspace),
+            }?;
             let encoded = encoded.map(|(decoder, length)| (decoder, &workspace.bytes[..length]));
             self.write_frame((volume, index), block, encoded)
         });
@@ -301,8 +305,8 @@ impl Transaction {
         block: &[u8],
         encoded: &EncodedBlock,
     ) -> Result<()> {
-        if !self.state.dictionaries.has(encoded.dictionary()) {
-            // It went meanwhile.
+        // Its dictionary went meanwhile, or room is short.
+        if !self.state.dictionaries.has(encoded.dictionary()) || self.is_tight_for(block.len()) {
             return self.write(volume, index, block);
         }
         self.check_block(volume, index, block)?;
@@ -311,6 +315,16 @@ impl Transaction {
         let stored = stored.map(|(decoder, bytes)| (*decoder, &bytes[..]));
         let written = self.write_frame((volume, index), used, stored);
         self.watch(written)
+    }
+
+    /// Returns whether a transaction of a database finds no room for a block of this length. What it writes then
+    /// replaces records that may be dense, and must not be longer.
+    fn is_tight_for(&mut self, block_bytes: usize) -> bool {
+        if self.writer().log.geometry.reserve != Reserve::Share {
+            return false;
+        }
+        let needed_bytes = record_bytes(block_bytes as u64) + PUBLICATION_ROOM_BYTES;
+        self.leaves != Leaves::All || self.keep_room(needed_bytes, 0).is_err()
     }
 
     fn check_block(&self, volume: u32, index: u64, block: &[u8]) -> Result<()> {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::transfer::lock;
+use super::transfer::{export, import, lock};
 use super::{Connection, LockLevel, PLAIN_MAGIC, PageOptions, PageStore};
 use crate::error::{Error, Result};
+use crate::pool::{Pool, PoolOptions};
 use crate::storage::{SimulatedDisk, Storage};
 use crate::testing::seed;
 
@@ -31,6 +32,8 @@ struct FullHost {
     changes: u32,
     /// Pages that have fewer rows than [`ROWS`].
     rows: BTreeMap<u64, u64>,
+    /// Whether pages are of letters, which can be compressed.
+    is_text: bool,
 }
 
 impl FullHost {
@@ -59,7 +62,33 @@ impl FullHost {
             free: BTreeSet::new(),
             changes: 0,
             rows: BTreeMap::new(),
+            is_text: false,
         }
+    }
+
+    /// A database of text that was imported, on a host that has room for nothing more.
+    fn import(seed: u64, pages: u64) -> FullHost {
+        let mut host = FullHost::create(seed, u64::MAX);
+        host.is_text = true;
+        while host.pages < pages {
+            host.append(16).unwrap();
+        }
+        let storage: Arc<dyn Storage> = host.disk.start_process();
+        let options = PageOptions::default();
+        let pool = Pool::new(PoolOptions { worker_count: 0 }).unwrap();
+        let go_on = &mut |_, _| true;
+        let store = Arc::new(PageStore::new(Arc::clone(&storage), "db", options));
+        host.connection.close().unwrap();
+        export(store, (&storage, "plain"), &pool, go_on).unwrap();
+        storage.unlink("db").unwrap();
+        let to = (&storage, options);
+        import(&storage, ("plain", "db"), to, &|_| true, &pool, go_on).unwrap();
+        storage.unlink("plain").unwrap();
+        let store = Arc::new(PageStore::new(storage, "db", options));
+        host.connection = Connection::open(store).unwrap();
+        let bytes = host.disk.allocated_bytes();
+        host.disk.set_capacity_bytes(Some(bytes));
+        host
     }
 
     /// Fills it by new pages among rewritten ones, then rewrites the existing pages until even that is refused.
@@ -83,6 +112,14 @@ impl FullHost {
         host
     }
 
+    /// Ends the session and begins another, as a program that is started anew does.
+    fn reopen(&mut self) {
+        let storage: Arc<dyn Storage> = self.disk.start_process();
+        let store = Arc::new(PageStore::new(storage, "db", PageOptions::default()));
+        self.connection.close().unwrap();
+        self.connection = Connection::open(store).unwrap();
+    }
+
     fn rewrite(&mut self, pages: &BTreeSet<u64>) -> Result<()> {
         self.transact(self.pages, pages.iter().copied(), &BTreeSet::new())
     }
@@ -90,8 +127,11 @@ impl FullHost {
     fn write_noise(&mut self, page: u64) -> Result<()> {
         let mut bytes = [0; PAGE_BYTES];
         let rows = self.rows.get(&page).copied().unwrap_or(ROWS) as usize;
-        self.random
-            .fill(&mut bytes[..rows * PAGE_BYTES / ROWS as usize]);
+        let used = &mut bytes[..rows * PAGE_BYTES / ROWS as usize];
+        self.random.fill(used);
+        if self.is_text {
+            used.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
+        }
         self.connection.write(page * PAGE_BYTES as u64, &bytes)
     }
 
@@ -186,17 +226,21 @@ impl FullHost {
 #[test]
 fn a_full_host_takes_deletes_of_rows_here_and_there() {
     let (mut deletes, mut refusals) = (0, 0);
-    for run in 0..6 {
+    for run in 0..8 {
         let seed = seed(2713) + run;
         let kilobytes = Rng::with_seed(seed).u64(1_500..4_000);
         let mut host = match run % 2 {
             0 => FullHost::fill(seed, kilobytes << 10),
             _ => FullHost::fill_scattered(seed, kilobytes << 10),
         };
+        let is_reopened = run % 4 > 1;
         let what = format!("seed {seed}: {} pages in {kilobytes} KiB", host.pages);
         let mut rows = BTreeMap::new();
         let (mut left, mut step) = ((host.pages - FIRST_PAGES) * ROWS * 3 / 4, host.pages / 8);
         while left > 0 {
+            if is_reopened {
+                host.reopen();
+            }
             let touched = host.scatter(step);
             let mut after = rows.clone();
             for page in &touched {
@@ -218,6 +262,28 @@ fn a_full_host_takes_deletes_of_rows_here_and_there() {
     }
     println!("{deletes} deletes of rows here and there, {refusals} refused");
     assert!(deletes > 100);
+}
+
+/// An imported database is as dense as it gets, and a DELETE replaces some of that. Each is in a session of its own, as
+/// from a script.
+#[test]
+fn a_full_host_takes_deletes_of_an_imported_database() {
+    for run in 0..6 {
+        let seed = seed(2719) + run;
+        let mut host = FullHost::import(seed, Rng::with_seed(seed).u64(600..1_800));
+        let what = format!("seed {seed}: {} pages", host.pages);
+        let mut rows = BTreeMap::new();
+        for delete in 0..60 {
+            host.reopen();
+            let touched = host.scatter(2);
+            for page in &touched {
+                let kept = rows.entry(*page).or_insert(ROWS);
+                *kept = (*kept - 1).max(1);
+            }
+            let done = host.shorten(&touched, &rows);
+            done.unwrap_or_else(|error| panic!("{what}, delete {delete}: {error}"));
+        }
+    }
 }
 
 /// A DELETE frees most pages that it touches, and writes one of those that it leaves.
