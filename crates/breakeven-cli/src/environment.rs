@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{
-    SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ,
+    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ,
 };
 use signal_hook::flag;
 
@@ -62,6 +62,15 @@ pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
 pub fn outlive_file_limit() -> Result<()> {
     if !is_ignored(SIGXFSZ) {
         flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).context("catch a signal")?;
+    }
+    Ok(())
+}
+
+/// Lets the ends of programs that are started from here be waited for. The system forgets them where the signal is
+/// ignored.
+pub fn hear_children() -> Result<()> {
+    if is_ignored(SIGCHLD) {
+        flag::register(SIGCHLD, Arc::new(AtomicBool::new(false))).context("catch a signal")?;
     }
     Ok(())
 }

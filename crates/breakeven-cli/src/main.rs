@@ -82,7 +82,8 @@ fn begin() -> ExitCode {
         _ => 1,
     };
     // There is nobody to read that there is nothing to print to.
-    let ready = environment::outlive_file_limit().and_then(|()| match prints(&options.command) {
+    let ready = environment::outlive_file_limit().and_then(|()| environment::hear_children());
+    let ready = ready.and_then(|()| match prints(&options.command) {
         true => standard::check(),
         false => Ok(()),
     });

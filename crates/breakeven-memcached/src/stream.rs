@@ -1,8 +1,10 @@
 //! A socket of either kind, TCP or UNIX, as servers and clients have it.
 
+use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 
 /// The port of an address that names none.
@@ -18,12 +20,14 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Connects to an address: `HOST`, `HOST:PORT`, `[HOST]:PORT`, or the path of a UNIX socket, which has a `/` in it.
+    /// Connects to an address: `HOST`, `HOST:PORT`, `[HOST]:PORT`, or the path of a UNIX socket, which has a `/` in it
+    /// or is there.
     ///
     /// # Errors
     /// If nobody listens there.
     pub fn connect(address: &str) -> io::Result<Stream> {
-        if address.contains('/') {
+        let is_socket = |found: Metadata| found.file_type().is_socket();
+        if address.contains('/') || fs::metadata(address).is_ok_and(is_socket) {
             return Ok(Stream::Unix(UnixStream::connect(address)?));
         }
         let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {

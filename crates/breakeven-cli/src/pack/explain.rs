@@ -48,7 +48,7 @@ const FRAMES_MAX: usize = 1 << 20;
 
 /// Runs `explain`.
 pub fn run(typed: &ExplainOptions) -> Result<ExitCode> {
-    let mut source = Source::open(&typed.path)?;
+    let mut source = Source::open_file(&typed.path)?;
     if source.metadata.is_none() {
         bail!("{} is no regular file", source.name);
     }

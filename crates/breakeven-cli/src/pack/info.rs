@@ -28,7 +28,7 @@ pub fn list(typed: &InfoOptions, is_verbose: bool) -> Result<ExitCode> {
     let mut outcome = ExitCode::SUCCESS;
     let mut lines = Vec::new();
     for path in &typed.paths {
-        let found = Source::open(path).and_then(|mut source| {
+        let found = Source::open_file(path).and_then(|mut source| {
             if source.file.stream_position().is_err() {
                 bail!("{} is not seekable: give a file", source.name);
             }

@@ -88,6 +88,15 @@ const ZEROS_PLACES: u64 = 16;
 const ZEROS_SEEN_BYTES: usize = 4 << 10;
 const ZEROS_FILE_BYTES_MIN: u64 = 16 << 20;
 
+/// Returns room for so many bytes of a source.
+fn piece_of(bytes: usize) -> Result<Vec<u8>> {
+    let mut piece = Vec::new();
+    let taken = piece.try_reserve_exact(bytes);
+    taken.map_err(|_| breakeven::Error::OutOfMemory { what: "reading" })?;
+    piece.resize(bytes, 0);
+    Ok(piece)
+}
+
 /// A stretch of a file with data, or without.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Stretch {
@@ -138,6 +147,15 @@ impl Source {
             metadata,
             stretch: Stretch::default(),
         })
+    }
+
+    /// Opens a file that is read at any place. A FIFO would let its opening wait for a writer.
+    pub fn open_file(path: &Path) -> Result<Source> {
+        let is_stream = |metadata: Metadata| !metadata.is_file() && !metadata.is_dir();
+        if path != Path::new("-") && fs::metadata(path).is_ok_and(is_stream) {
+            bail!("{} is no regular file", quoted(&path));
+        }
+        Source::open(path)
     }
 
     /// Says whether it is a device.
@@ -271,7 +289,7 @@ impl Source {
         let is_file = ahead.is_some();
         // One byte more than expected shows that there are no more; a small file needs a small buffer.
         let wanted = ahead.map_or(u64::MAX, |bytes| bytes + 1);
-        let mut piece = vec![0; wanted.min(READ_BYTES as u64) as usize];
+        let mut piece = piece_of(wanted.min(READ_BYTES as u64) as usize)?;
         let mut count = self.fill(&mut piece)?;
         if count == piece.len() && count < READ_BYTES {
             piece.resize(READ_BYTES, 0);
@@ -361,11 +379,16 @@ impl Source {
         let (used, empty) = channel::<Vec<u8>>();
         let read = move || {
             loop {
-                let mut piece = empty.try_recv().unwrap_or_default();
-                piece.resize(READ_BYTES, 0);
-                let read = source.read(&mut piece);
-                let is_last = !matches!(read, Ok(1..));
-                if full.send(read.map(|count| (piece, count))).is_err() || is_last {
+                let read = match empty.try_recv() {
+                    Ok(piece) => Ok(piece),
+                    Err(_) => piece_of(READ_BYTES),
+                };
+                let read = read.and_then(|mut piece| {
+                    piece.resize(READ_BYTES, 0);
+                    source.read(&mut piece).map(|count| (piece, count))
+                });
+                let is_last = !matches!(read, Ok((_, 1..)));
+                if full.send(read).is_err() || is_last {
                     break;
                 }
             }

@@ -525,8 +525,8 @@ fn read_line(read: &ReadFiles) -> Option<String> {
 }
 
 fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_string()
+    let system = rustix::system::uname();
+    system.nodename().to_string_lossy().into_owned()
 }
 
 struct Stdin(File);

@@ -476,3 +476,20 @@ fn root_a_mount_point_is_written_to_and_an_append_only_folder_keeps_nothing_else
     assert_eq!(names(&at("only")), ["packed"]);
     assert_eq!(names(folder.path()), ["behind", "file", "only", "target"]);
 }
+
+/// Opening a FIFO waits for a writer.
+#[test]
+fn a_fifo_is_refused_where_a_file_is_read_at_any_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    for words in [&["info"][..], &["explain"], &["unpack", "-l"]] {
+        let mut tried = breakeven(&folder);
+        let mut tried = breakeven(&folder);
+        let output = tried.args(words).arg(&fifo).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        let said = message(&output);
+        assert!(said.contains("fifo is no regular file"), "{said}");
+    }
+}

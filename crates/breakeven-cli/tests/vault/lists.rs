@@ -133,6 +133,13 @@ fn variables_stand_in_for_options() {
     check("breakeven vault -p second.txt list", &both, 1);
     let other = "breakeven vault --password-command=head<second.txt list";
     check(other, &both, 1);
+    // A parent that ignores the signal hands that down, and the system forgets the child that prints the password.
+    let script = r#"exec "$0" vault -r backup/games --password-command 'cat password.txt' list"#;
+    let mut ignoring = Command::new("env");
+    ignoring.args(["--ignore-signal=CHLD", "bash", "-c", script]);
+    let ignoring = ignoring.arg(env!("CARGO_BIN_EXE_breakeven"));
+    let listed = ignoring.current_dir(path).output().expect("bash starts");
+    assert!(listed.status.success(), "{listed:?}");
     check("breakeven vault list", &both[1..], 2);
     check(
         "breakeven vault list",
