@@ -486,7 +486,6 @@ fn a_fifo_is_refused_where_a_file_is_read_at_any_place() {
     assert!(made.unwrap().success());
     for words in [&["info"][..], &["explain"], &["unpack", "-l"]] {
         let mut tried = breakeven(&folder);
-        let mut tried = breakeven(&folder);
         let output = tried.args(words).arg(&fifo).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{words:?}");
         let said = message(&output);

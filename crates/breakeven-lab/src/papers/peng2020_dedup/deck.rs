@@ -187,8 +187,12 @@ fn count(folder: &Path, unit_bytes: usize) -> Result<[u64; METHODS.len()]> {
     Ok(counts)
 }
 
+/// Returns the bytes that a contender stored, infinite where it was not measured.
 fn stored(cell: &CellRecord, contender: &str) -> f64 {
-    cell.median(TASK, contender, STORED)
+    match cell.column(TASK, contender, STORED).is_empty() {
+        true => f64::INFINITY,
+        false => cell.median(TASK, contender, STORED),
+    }
 }
 
 /// A cell of games has all of them.
@@ -274,7 +278,10 @@ fn table(records: &Path) -> Result<Shown> {
         let raw = cell.median(TASK, &names[0], RAW) / 1e6;
         shown.push_str(&format!("\n| {} | {raw:.1} |", cell.cell));
         for name in &names {
-            shown.push_str(&format!(" {:.2} |", stored(cell, name) / 1e6));
+            shown.push_str(&match stored(cell, name) {
+                bytes if bytes.is_finite() => format!(" {:.2} |", bytes / 1e6),
+                _ => " - |".to_string(),
+            });
         }
     }
     shown.push_str("\n");
