@@ -1,8 +1,8 @@
 //! The surroundings of the process, in one place: variables and signals.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{
@@ -77,7 +77,9 @@ pub fn hear_children() -> Result<()> {
 
 /// Returns whether a signal was ignored when the program began.
 pub fn is_ignored(signal: i32) -> bool {
-    let mask = process_status("SigIgn:").and_then(|text| u64::from_str_radix(&text, 16).ok());
+    static MASK: OnceLock<Option<u64>> = OnceLock::new();
+    let read = || u64::from_str_radix(&process_status("SigIgn:")?, 16).ok();
+    let mask = MASK.get_or_init(read);
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 

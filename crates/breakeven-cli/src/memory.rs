@@ -13,6 +13,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::thread;
 
 use rustix::process::{Resource, getrlimit};
@@ -52,11 +53,14 @@ const USUAL_BYTES: u64 = 128 << 20;
 
 /// Returns whether this process's control groups leave less memory than commands usually take.
 pub fn is_scarce() -> bool {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    limit_files(&groups, Path::new("/sys/fs/cgroup"))
-        .into_iter()
-        .filter_map(|file| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok())
-        .any(|limit| limit < USUAL_BYTES)
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        limit_files(&groups, Path::new("/sys/fs/cgroup"))
+            .into_iter()
+            .filter_map(|file| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok())
+            .any(|limit| limit < USUAL_BYTES)
+    })
 }
 
 /// Returns the files with the limits of a process's memory: those of its group and of each group around it.
